@@ -1,0 +1,10 @@
+"""`python -m selfplay` is the command `selfplay`."""
+
+from __future__ import annotations
+
+import sys
+
+from selfplay.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
