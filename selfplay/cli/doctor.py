@@ -1,0 +1,197 @@
+"""`selfplay doctor`: is this machine ready? Facts, a verdict and a fix a line.
+
+Not here: mending anything.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import click
+
+from selfplay.cli.session import Session, common
+from selfplay.errors import SelfplayError
+from selfplay.types import record
+
+DISTRIBUTION = "selfplay-curriculum"
+
+NEEDED_GB = 2.0
+"""Below this a run of the quickstart would fill the disk: weights, moments and two saves."""
+
+COMFORTABLE_GB = 8.0
+
+MARKS = {"ok": "✓", "missing": "✗", "warning": "!"}
+
+
+@record
+class Check:
+    """One line of the answer."""
+
+    name: str
+    verdict: Literal["ok", "missing", "warning"]
+    """`missing` stops a run; `warning` does not."""
+    what: str
+    fix: str = ""
+
+
+@click.command("doctor", short_help="Is this machine ready?")
+@common
+def command(session: Session) -> int:
+    """Is this machine ready? The exit code is 3 where it is not.
+
+    \b
+    Examples:
+      selfplay doctor
+      selfplay doctor --json
+    """
+    found = list(checks(session))
+    ready = all(check.verdict != "missing" for check in found)
+    if session.json:
+        rows = [{"name": c.name, "verdict": c.verdict, "what": c.what, "fix": c.fix} for c in found]
+        session.answer("doctor", {"ready": ready, "checks": rows})
+        return 0 if ready else 3
+    _print(session, found)
+    session.say(
+        "this machine is ready: selfplay run" if ready else "this machine is not ready; selfplay demo needs no sandbox"
+    )
+    return 0 if ready else 3
+
+
+def checks(session: Session) -> Iterator[Check]:
+    """Every check, in the order a newcomer meets them."""
+    yield _python()
+    yield from _packages()
+    yield _git()
+    yield from _disk(session)
+    yield _model()
+    yield from _sandboxes(session)
+
+
+def _python() -> Check:
+    ok = sys.version_info >= (3, 11)
+    where = f"Python {platform.python_version()} on {platform.machine()}, {os.cpu_count()} cores"
+    return Check(name="python", verdict="ok" if ok else "missing", what=where, fix="" if ok else "install Python 3.11")
+
+
+def _packages() -> Iterator[Check]:
+    """Each required distribution, by its metadata: importing torch would take seconds."""
+    from packaging.requirements import Requirement
+
+    try:
+        needed = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
+    except importlib.metadata.PackageNotFoundError:
+        fix = "pip install -c constraints.txt -e ."
+        yield Check(
+            name="packages", verdict="warning", what=f"{DISTRIBUTION} is not installed, only importable", fix=fix
+        )
+        return
+    present, wrong = [], []
+    for requirement in needed:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{requirement.name} is missing")
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            wrong.append(f"{requirement.name} is {version}, not {requirement.specifier}")
+        if requirement.name in ("torch", "transformers"):
+            present.append(f"{requirement.name} {version}")
+    if wrong:
+        yield Check(
+            name="packages", verdict="missing", what="; ".join(wrong), fix="pip install -c constraints.txt -e ."
+        )
+    else:
+        yield Check(name="packages", verdict="ok", what=", ".join(sorted(present)) + " and the rest are there")
+
+
+def _git() -> Check:
+    found = shutil.which("git")
+    if found is None:
+        return Check(name="git", verdict="missing", what="no git on PATH", fix="apt-get install -y git")
+    try:
+        done = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check(name="git", verdict="missing", what=f"git does not run: {error}", fix="apt-get install -y git")
+    return Check(name="git", verdict="ok", what=done.stdout.strip())
+
+
+def _disk(session: Session) -> Iterator[Check]:
+    from selfplay.cache import cache_folder
+
+    for name, folder in (("runs", session.project.runs), ("cache", cache_folder())):
+        base = folder
+        while not base.exists():
+            base = base.parent
+        free = shutil.disk_usage(base).free / 1e9
+        what = f"{free:.1f} GB free for {folder}"
+        if not os.access(base, os.W_OK):
+            yield Check(
+                name=name,
+                verdict="missing",
+                what=f"{base} cannot be written",
+                fix=f"choose another: {_VARIABLES[name]}",
+            )
+        elif free < NEEDED_GB:
+            yield Check(
+                name=name, verdict="missing", what=what, fix=f"free {NEEDED_GB:.0f} GB, or set {_VARIABLES[name]}"
+            )
+        else:
+            yield Check(name=name, verdict="ok" if free >= COMFORTABLE_GB else "warning", what=what)
+
+
+_VARIABLES = {"runs": "SELFPLAY_RUNS", "cache": "SELFPLAY_CACHE"}
+
+
+def _model() -> Check:
+    from selfplay.cache import cache_folder
+
+    folder = cache_folder() / "models"
+    found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if not found:
+        return Check(
+            name="model", verdict="warning", what="no weights in the cache: the first run fetches and converts them"
+        )
+    return Check(name="model", verdict="ok", what=f"in the cache: {', '.join(found[:4])}")
+
+
+def _sandboxes(session: Session) -> Iterator[Check]:
+    """Docker and bubblewrap, each tried; one of them is enough."""
+    from selfplay.sandbox.recipe import load_recipe
+    from selfplay.sandbox.select import preflight
+
+    try:
+        recipe = load_recipe("python", folder=session.project.find("sandbox", "python").parent)
+    except SelfplayError as error:
+        yield Check(name="sandbox", verdict="missing", what=error.message, fix=error.hint)
+        return
+    tried = {name: preflight(name, recipe=recipe) for name in ("docker", "bubblewrap")}
+    enough = any(found.ready for found in tried.values())
+    for name, found in tried.items():
+        verdict: Literal["ok", "missing", "warning"] = "ok" if found.ready else ("warning" if enough else "missing")
+        yield Check(name=name, verdict=verdict, what=found.what, fix=found.fix)
+
+
+def _print(session: Session, found: Sequence[Check]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {"ok": "green", "missing": "red", "warning": "yellow"}
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in found:
+        words = Text(check.what)
+        if check.fix and check.verdict != "ok":
+            words.append(f"\nfix: {check.fix}", style="bold")
+        table.add_row(Text(f"{MARKS[check.verdict]} {check.verdict}", style=styles[check.verdict]), check.name, words)
+    session.console().print(table)

@@ -1,0 +1,89 @@
+"""`selfplay ls`: runs, presets, roles, sandboxes, and where each comes from.
+
+Not here: what is in them.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from selfplay.cli import runs
+from selfplay.cli.session import Session, common
+from selfplay.project import FOLDERS, LISTINGS, Entry
+
+KINDS = ("runs", *LISTINGS.values())
+
+
+@click.command("ls", short_help="Runs, presets, roles, sandboxes, and where they come from.")
+@click.argument("kind", required=False, type=click.Choice(KINDS))
+@common
+def command(session: Session, kind: str | None) -> None:
+    """Runs, presets, roles, sandboxes, and where each comes from.
+
+    \b
+    Examples:
+      selfplay ls
+      selfplay ls roles --json
+    """
+    found = {name: _rows(session, name) for name in ((kind,) if kind else KINDS)}
+    if session.json:
+        session.answer("ls", found)
+        return
+    for name, rows in found.items():
+        if kind is None:
+            session.console().print(f"[bold]{name}[/]")
+        _print(session, rows)
+        if not rows:
+            session.say(f"no {name} here" + (": selfplay run starts one" if name == "runs" else ""))
+
+
+def _rows(session: Session, kind: str) -> list[dict[str, Any]]:
+    project = session.project
+    if kind == "runs":
+        return [
+            {"name": run.name, "path": str(run), "written": int((run / runs.LEDGER).stat().st_mtime)}
+            for run in runs.all_runs(project)
+        ]
+    singular = next(key for key in FOLDERS if LISTINGS[key] == kind)
+    return [_entry(entry) for entry in project.list_all(singular)]
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "origin": entry.origin,
+        "path": str(entry.path),
+        "hides": str(entry.hides) if entry.hides is not None else None,
+        "about": entry.about,
+    }
+
+
+def _print(session: Session, rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from selfplay.views.words import duration
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        if "written" in row:
+            ago = duration(max(0.0, time.time() - row["written"]))
+            table.add_row(f"  {row['name']}", f"{ago} ago", Text(_short(row["path"])))
+        else:
+            hides = f" (hides {_short(row['hides'])})" if row["hides"] else ""
+            table.add_row(f"  {row['name']}", row["origin"], Text(f"{row['about']}{hides}"))
+    session.console().print(table)
+
+
+def _short(path: str) -> str:
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path

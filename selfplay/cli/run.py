@@ -1,0 +1,233 @@
+"""`selfplay run`: play and learn; the same command again resumes.
+
+Not here: what is played (`build`, `loop`), the screen (`views.progress`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import click
+
+from selfplay.cli import runs, signals
+from selfplay.cli.session import Session, common
+from selfplay.errors import UserError
+from selfplay.events import Event, Interrupt
+from selfplay.types import record
+
+if TYPE_CHECKING:
+    from selfplay.build import Outcome
+    from selfplay.config import Config
+    from selfplay.views.observers import JsonObserver, LiveObserver, PlainObserver
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT = "quickstart"
+
+STOPPED = 75
+"""Stopped with work owed."""
+
+
+@record
+class Options:
+    """What was typed."""
+
+    preset: str | None
+    name: str | None
+    new: bool
+    plan: bool
+    quiet: bool
+    sets: tuple[str, ...]
+    """`-s`, with `--steps` and `--sandbox` behind them."""
+
+    @classmethod
+    def of(cls, preset: str | None, given: Mapping[str, Any]) -> Self:
+        """From click's values."""
+        sets = list(given["sets"])
+        if given["steps"] is not None:
+            sets.append(f"run.steps={given['steps']}")
+        if given["sandbox"] is not None:
+            sets.append(f"sandbox.kind={given['sandbox']}")
+        return cls(
+            preset=preset,
+            name=given["name"],
+            new=given["new"],
+            plan=given["plan"],
+            quiet=given["quiet"],
+            sets=tuple(sets),
+        )
+
+
+def options(function: F) -> F:
+    """The options of `run` and `demo`."""
+    for option in (
+        click.option("-q", "--quiet", is_flag=True, help="No progress, only alarms and the summary."),
+        click.option("--plan", is_flag=True, help="Print what would be played, with every constant; play nothing."),
+        click.option("--new", is_flag=True, help="Start another run (NAME-2, ...) where NAME exists."),
+        click.option("--sandbox", metavar="S", help="auto, docker, bubblewrap, or local (isolates nothing)."),
+        click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a setting; repeatable."),
+        click.option("--steps", type=int, metavar="N", help="Steps in all."),
+        click.option("--name", metavar="N", help="Name of the run [default: the preset's]."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("run", short_help="Play and learn; the same command again resumes.")
+@click.argument("preset", required=False, metavar="[PRESET|FILE.toml]")
+@options
+@common
+def command(session: Session, preset: str | None, **given: object) -> int:
+    """Play and learn; the same command again resumes.
+
+    PRESET is a name under curricula/ [default: quickstart]. With --name alone an existing run goes on with its own
+    settings.
+
+    \b
+    Examples:
+      selfplay run
+      selfplay run quickstart --steps 2 -s learner.lr=2e-6 --name slow
+    """
+    return play(session, Options.of(preset, given))
+
+
+def play(session: Session, asked: Options) -> int:
+    """Resolve the settings, play, sum up; returns the exit code."""
+    if session.json:
+        session.claim_stdout()
+    config, folder = resolve(session, asked)
+    if asked.plan:
+        return show_plan(session, config, folder)
+    session.run_folder = folder
+    from selfplay import build
+
+    interrupt = Interrupt()
+    observer = make_observer(session, folder.name, quiet=asked.quiet)
+    began = time.monotonic()
+    with observer, signals.listen(interrupt, say=_announcer(observer)):
+        outcome = build.execute(config, project=session.project, folder=folder, observe=observer, interrupt=interrupt)
+        seconds = time.monotonic() - began
+        observer(Event(kind="end", data={"stop": outcome.stop, "steps": outcome.steps, "seconds": seconds}))
+    sum_up(session, folder, outcome, steps=config.run.steps)
+    if outcome.stop == "done":
+        return 0
+    return 128 + interrupt.signal if outcome.stop == "interrupted" and interrupt.signal else STOPPED
+
+
+def resolve(session: Session, asked: Options) -> tuple[Config, Path]:
+    """The settings and the folder of the run that was asked for.
+
+    Raises:
+        UserError: a setting is wrong, or the run exists with other settings.
+    """
+    from selfplay import config as configs
+
+    project = session.project
+    named = project.runs / runs.check_name(asked.name) if asked.name is not None else None
+    if asked.preset is None and named is not None and (named / "config.toml").is_file():
+        config = configs.from_run(named, project=project, sets=asked.sets)
+    else:
+        config = configs.load(asked.preset or DEFAULT, project=project, sets=asked.sets)
+    name = runs.check_name(asked.name or config.name)
+    folder = project.runs / (runs.free_name(name, project=project) if asked.new else name)
+    _refuse_change(config, folder, session=session, asked=asked)
+    return config, folder
+
+
+def _refuse_change(config: Config, folder: Path, *, session: Session, asked: Options) -> None:
+    """Name every key that differs from the settings a run was started with."""
+    from selfplay import config as configs
+
+    if not (folder / "config.toml").is_file():
+        return
+    recorded = configs.from_run(folder, project=session.project, environ={})
+    changed = configs.diff(recorded, config)
+    if not changed:
+        return
+    width = max(len(difference.key) for difference in changed)
+    lines = [f"  {d.key:<{width}}  {_value(d.old)} -> {_value(d.new)}" for d in changed]
+    again = _command(asked, preset=asked.preset or (str(folder / "config.toml") if asked.name else None))
+    raise UserError(
+        f"run `{folder.name}` was started with other settings\n\n" + "\n".join(lines),
+        hint=f"keep the old settings: selfplay run --name {folder.name}\n"
+        f"      or start another run: {again} --name {runs.free_name(folder.name, project=session.project)}",
+    )
+
+
+def _command(asked: Options, *, preset: str | None) -> str:
+    words = ["selfplay", "run", *([preset] if preset else [])]
+    for text in asked.sets:
+        words += ["-s", text]
+    return shlex.join(words)
+
+
+def _value(value: object) -> str:
+    return "unset" if value is None else str(value)
+
+
+def make_observer(session: Session, run: str, *, quiet: bool) -> LiveObserver | PlainObserver | JsonObserver:
+    """JSON lines where asked for, a live screen on a terminal, plain lines elsewhere."""
+    from selfplay.views.observers import JsonObserver, LiveObserver, PlainObserver
+
+    if session.json:
+        return JsonObserver(session.data, run=run)
+    console = session.console(stderr=True)
+    if quiet or not console.is_terminal or console.is_dumb_terminal:
+        return PlainObserver(sys.stderr, run=run, quiet=quiet)
+    return LiveObserver(console, run=run)
+
+
+def _announcer(observer: LiveObserver | PlainObserver | JsonObserver) -> Callable[[str], None]:
+    """Tells people that the run is stopping, where they look."""
+    from selfplay.views.observers import LiveObserver
+
+    def say(text: str) -> None:
+        if isinstance(observer, LiveObserver):
+            observer(Event(kind="note", data={"text": text}))
+        else:
+            # Inside a signal handler a buffered stream may be in the middle of a write.
+            os.write(2, f"{text}\n".encode())
+
+    return say
+
+
+def show_plan(session: Session, config: Config, folder: Path) -> int:
+    """Print what would be played, with every formula and constant."""
+    from selfplay import build
+    from selfplay.views.plan import plan_data, plan_table
+
+    rows = build.plan(config, session.project)
+    if session.json:
+        session.answer("plan", {"folder": str(folder), "rows": plan_data(rows)}, run=folder.name)
+    else:
+        session.console().print(plan_table(rows))
+        session.say(f"nothing was played; without --plan it is, in {folder}")
+    return 0
+
+
+def sum_up(session: Session, folder: Path, outcome: Outcome, *, steps: int) -> None:
+    """The summary table, where the run lies, and the next commands."""
+    if session.json:
+        return
+    from selfplay.ledger import Ledger
+    from selfplay.views.status import step_table, time_words
+
+    with Ledger.read(folder) as reader:
+        rows: Sequence[Any] = reader.step_rows()
+    if rows:
+        session.console().print(step_table(rows))
+        session.say(f"time: {time_words(rows)}")
+    name = folder.name
+    end = "done" if outcome.stop == "done" else "stopped, the rest is owed"
+    session.say(f"{name}: {outcome.steps} of {steps} steps, {end}; it lies in {folder}")
+    if outcome.stop != "done":
+        session.say(f"  resume    selfplay run --name {name}")
+    session.say(f"  look      selfplay status {name} · selfplay inspect {name}")
+    if outcome.stop == "done":
+        session.say(f"  go on     selfplay run --name {name} --steps {steps * 2}")

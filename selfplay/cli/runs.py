@@ -1,0 +1,81 @@
+"""Which run a person means: a name, a unique prefix, a path or `last`.
+
+Not here: what a run holds (`ledger`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from selfplay.errors import Ambiguous, NotFound, UserError
+from selfplay.project import Project, did_you_mean
+
+LEDGER = "ledger.db"
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def all_runs(project: Project) -> tuple[Path, ...]:
+    """Folders of the runs, the one that was written last first."""
+    found = [path.parent for path in project.runs.glob(f"*/{LEDGER}")]
+    return tuple(sorted(found, key=_touched, reverse=True))
+
+
+def find_run(text: str, *, project: Project) -> Path:
+    """The folder of the run that `text` means.
+
+    Raises:
+        NotFound: there is none.
+        Ambiguous: it is the beginning of several names.
+    """
+    runs = all_runs(project)
+    names = [run.name for run in runs]
+    if text == "last" and runs:
+        return runs[0]
+    if text in names:
+        return runs[names.index(text)]
+    if "/" in text or text == ".":
+        folder = Path(text).expanduser()
+        folder = folder.parent if folder.name == LEDGER else folder
+        if (folder / LEDGER).is_file():
+            return folder.resolve()
+        raise NotFound(f"no run in `{text}`: it holds no {LEDGER}", hint="all runs: selfplay ls runs")
+    matches = [run for run in runs if run.name.startswith(text)]
+    if len(matches) > 1:
+        raise Ambiguous(
+            f"`{text}` begins the names of {len(matches)} runs: {', '.join(sorted(run.name for run in matches))}",
+            hint="give more of the name; all runs: selfplay ls runs",
+        )
+    if not matches:
+        near = did_you_mean(text, names)
+        raise NotFound(f"no run `{text}` in {project.runs}", hint=f"{near}All runs: selfplay ls runs")
+    return matches[0]
+
+
+def check_name(name: str) -> str:
+    """`name`, if a run can be called that.
+
+    Raises:
+        UserError: it is not a plain file name, or means something else.
+    """
+    if not NAME.fullmatch(name) or name == "last":
+        raise UserError(
+            f"a run cannot be called `{name}`",
+            hint="a name has up to 64 letters, digits, `.`, `_`, `-`, begins with a letter or digit, and is not `last`",
+        )
+    return name
+
+
+def free_name(name: str, *, project: Project) -> str:
+    """`name`, or the first of `name-2`, `name-3`, ... that no folder has."""
+    candidate, number = name, 1
+    while (project.runs / candidate).exists():
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate
+
+
+def _touched(run: Path) -> float:
+    files = (run / LEDGER, run / f"{LEDGER}-wal")
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)

@@ -1,0 +1,110 @@
+"""`selfplay status`: where runs stand, dead or alive, from their ledgers.
+
+Not here: the screens (`views.status`).
+"""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from selfplay.cli import runs
+from selfplay.cli.session import Session, common
+from selfplay.errors import SelfplayError
+
+if TYPE_CHECKING:
+    from selfplay.views.status import RunView
+
+
+ALARMS = 3
+"""How many of the newest are shown."""
+
+
+@click.command("status", short_help="Where runs stand; without RUN, one row each.")
+@click.argument("run", required=False)
+@common
+def command(session: Session, run: str | None) -> int:
+    """Where runs stand, running or not. RUN is a name, a unique prefix, a path or `last`.
+
+    The exit code is 1 where the run raised an alarm of level error.
+
+    \b
+    Examples:
+      selfplay status
+      selfplay status last --json
+    """
+    return _all(session) if run is None else _one(session, run)
+
+
+def _one(session: Session, text: str) -> int:
+    from selfplay.views.status import run_data, run_screen
+
+    view = look(runs.find_run(text, project=session.project))
+    if session.json:
+        session.answer("status", run_data(view), run=view.name)
+    else:
+        session.console().print(run_screen(view, now=time.time()))
+        resume = f"  resume    selfplay run --name {view.name}\n" if view.resumable else ""
+        session.say(f"\n{resume}  look      selfplay inspect {view.name}")
+    return 1 if view.status.num_alarms.get("error") else 0
+
+
+def _all(session: Session) -> int:
+    from selfplay.views.status import run_data, runs_table
+
+    views, broken = [], []
+    for folder in runs.all_runs(session.project):
+        try:
+            views.append(look(folder))
+        except SelfplayError as error:
+            broken.append({"name": folder.name, "kind": error.kind, "message": error.message})
+    if session.json:
+        session.answer("status", {"runs": [run_data(view) for view in views], "unreadable": broken})
+        return 0
+    if views:
+        session.console().print(runs_table(views, now=time.time()))
+    for row in broken:
+        session.say(f"{row['name']}: {row['message']}")
+    if not views and not broken:
+        session.say(f"no runs in {session.project.runs}: selfplay run starts one, selfplay demo the toy game")
+    for view in views:
+        if view.resumable:
+            session.say(f"  resume    selfplay run --name {view.name}")
+    return 0
+
+
+def look(folder: Path) -> RunView:
+    """The run in `folder`, as the screens see it.
+
+    Raises:
+        NotFound, UserError, RunFailed: as `Ledger.read`.
+    """
+    from selfplay.ledger import Ledger
+    from selfplay.ledger.lock import holder
+    from selfplay.views.status import RunView
+
+    with Ledger.read(folder) as reader:
+        status = reader.status()
+        alarms = reader.alarms()[-ALARMS:] if status.num_alarms else ()
+    held = holder(folder)
+    return RunView(
+        name=folder.name,
+        folder=str(folder),
+        status=status,
+        steps=_planned_steps(folder, otherwise=status.run.config.get("run.steps")),
+        holder=f"process {held.pid} on {held.host}" if held is not None else None,
+        alarms=alarms,
+    )
+
+
+def _planned_steps(folder: Path, *, otherwise: object) -> int:
+    """From config.toml, which the newest launch wrote; the ledger keeps the first launch's."""
+    try:
+        steps = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))["run"]["steps"]
+    except (OSError, ValueError, KeyError, TypeError):
+        steps = otherwise
+    return steps if isinstance(steps, int) else 0

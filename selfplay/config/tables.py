@@ -1,0 +1,139 @@
+"""Every setting of a run: its table, type, default and meaning. At most 60 keys, each owned by one component.
+
+A key either affects results (it is part of the digest that guards resume) or it does not (it may change
+between launches of one run); each says which.
+
+Not here: where values come from (`config.layers`), whether a backend honours them (`build`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def key(default: Any, text: str, *, affects_results: bool = True, **bounds: Any) -> Any:
+    """A setting: its default, its meaning in one sentence, and whether it is part of the digest."""
+    return Field(default, description=text, json_schema_extra={"affects_results": affects_results}, **bounds)
+
+
+Weight = Annotated[float, Field(ge=0.0)]
+
+
+class Table(BaseModel):
+    """One table of the TOML file: frozen, and a key that is not declared is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Run(Table):
+    """The run as a whole."""
+
+    game: str = key("code", "What is played: `code` or `echo`.")
+    seed: int = key(0, "Keys every random draw.", ge=0)
+    steps: int = key(10, "Steps to play in all; more of them prolong a run.", affects_results=False, ge=0)
+    save_every: int = key(1, "Steps between two saves of weights and optimizer.", affects_results=False, ge=1)
+    keep_saves: int = key(2, "Newest saves that are kept on disk.", affects_results=False, ge=1)
+
+
+class Game(Table):
+    """Where the game's seeds come from."""
+
+    source: str = key(
+        "pypi:toolz==1.2.0", "`pypi:NAME==VERSION`, a git URL or a folder (relative to the project); unused by `echo`."
+    )
+    max_lines: int = key(30, "Longest function that is played, in lines.", ge=1)
+    held_out: float = key(0.3, "Share of the seeds that is never trained on.", ge=0.0, lt=1.0)
+
+
+class Curriculum(Table):
+    """What is played next."""
+
+    choose: str = key("uniform", "How seeds are picked: `uniform`, or `module:function`.")
+    seeds: int = key(2, "Seeds a step.", ge=1)
+
+
+class Roles(Table):
+    """Who plays, and who learns."""
+
+    proposer: str = key("injector", "Folder under roles/ that makes tasks.")
+    solver: str = key("repairer", "Folder under roles/ that solves them.")
+    train: tuple[Literal["proposer", "solver"], ...] = key(
+        ("proposer", "solver"), "Sides whose replies are learnt from."
+    )
+    weights: tuple[Weight, Weight] | Literal["pooled"] = key(
+        (0.5, 0.5),
+        "Weight of the proposer's and the solver's mean token loss; `pooled`: one mean over the tokens of both.",
+    )
+
+
+class Play(Table):
+    """How much is played a step."""
+
+    proposals: int = key(4, "P: proposals a seed; they form one group.", ge=1)
+    attempts: int = key(8, "G: attempts a task; they form one group.", ge=1)
+    min_viable: int = key(6, "Fewest decided attempts from which a proposal is paid.", ge=1)
+    min_groups: int = key(1, "Fewest informative groups for an update.", ge=1)
+    refills: int = key(1, "Rounds of new proposals where a step has fewer.", ge=0)
+    tries: int = key(
+        3, "Most tries of a verdict where the machine, not the policy, fails.", affects_results=False, ge=1
+    )
+    temperature: Annotated[float, Field(gt=0.0)] | None = key(
+        None, "Sampling temperature of both roles; unset: theirs."
+    )
+
+
+class Policy(Table):
+    """How tokens are sampled."""
+
+    kind: Literal["local"] = key("local", "Backend: `local` samples in torch from the learner's own weights.")
+    model: str = key("smollm2-135m", "An alias, a Hugging Face id or a folder; `toy` is a two-layer random one.")
+    max_rows: int = key(32, "Replies sampled at the same time.", affects_results=False, ge=1)
+    threads: int = key(0, "Threads of torch; 0: one a core.", affects_results=False, ge=0)
+
+
+class Sandbox(Table):
+    """How commands are isolated."""
+
+    kind: Literal["auto", "docker", "bubblewrap", "local"] = key(
+        "auto",
+        "`auto`: Docker where an engine answers, else bubblewrap; `local` isolates nothing.",
+        affects_results=False,
+    )
+    workers: int = key(0, "Sandboxes at the same time; 0: one a core.", affects_results=False, ge=0)
+    timeout_seconds: float = key(60.0, "Longest test run.", gt=0.0)
+
+
+class Warmup(Table):
+    """Supervised updates before self-play, on procedurally made examples."""
+
+    steps: int = key(0, "Most updates; it ends earlier once the dev set says so. 0: none.", ge=0)
+    examples: int = key(8, "Examples an update.", ge=1)
+    lr: float = key(1e-4, "Peak learning rate.", gt=0.0)
+    check_every: int = key(50, "Updates between two looks at the dev set; 0: one at the end.", ge=0)
+    cache: bool = key(True, "Keep the warmed weights for later runs of equal settings.", affects_results=False)
+
+
+class Learner(Table):
+    """How verdicts become weights."""
+
+    lr: float = key(1e-6, "Learning rate of AdamW.", gt=0.0)
+    weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0.0)
+    dtype: Literal["bfloat16", "float32"] = key("bfloat16", "Type of the forward pass; parameters stay float32.")
+    estimator: str = key("grpo", "Advantages: `grpo`, `dr_grpo`, `rloo`, `raw`, or `module:function`.")
+    loss: str = key("token_mean", "`token_mean`, `sequence_mean`, `dual_clip`, `gspo`, `cispo`, or `module:function`.")
+    clip_low: float = key(0.2, "The probability ratio is clipped below 1 - this.", ge=0.0, le=1.0)
+    clip_high: float = key(0.28, "The probability ratio is clipped above 1 + this.", ge=0.0)
+    kl: float = key(0.0, "Weight of the divergence from the post-warm-up weights; 0: none.", ge=0.0)
+    max_grad_norm: float = key(1.0, "The gradient's norm is clipped to this.", gt=0.0)
+    token_budget: int = key(4096, "Tokens a micro-batch, padding included.", ge=64)
+
+
+class Rewards(Table):
+    """What a verdict is worth."""
+
+    proposer: str = key("ssr", "Worth of a proposal: `ssr`, or `module:function`.")
+    solver: str = key("plus_minus_one", "Worth of an attempt: `plus_minus_one`, `zero_one`, or `module:function`.")
+    alpha: float = key(0.8, "SSR's penalty for a task that none or all of the attempts solve.", ge=0.0)
+    novelty: float = key(0.0, "Where a step holds copies of one task, each loses this x (copies - 1) / P.", ge=0.0)

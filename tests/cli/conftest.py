@@ -1,0 +1,92 @@
+"""A project folder with one finished toy run, and ways to type commands in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfplay.cli import main
+
+Typed = tuple[int, str, str]
+"""Exit code, stdout, stderr."""
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory, play: Callable[..., Any]) -> Path:
+    """A toy run of two steps, done; to be copied, not changed."""
+    folder = tmp_path_factory.mktemp("toy") / "runs" / "toy"
+    play(folder, steps=2)
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project folder, which is the current one; caches lie in it too."""
+    for name in ("SELFPLAY_PROJECT", "SELFPLAY_RUNS", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("SELFPLAY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "selfplay.toml").write_text("")
+    return tmp_path
+
+
+@pytest.fixture
+def with_run(here: Path, toy_run: Path) -> Path:
+    """The same folder with the toy run in it."""
+    shutil.copytree(toy_run, here / "runs" / "toy")
+    return here
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Typed]:
+    """`typed("status", "toy")`: the command line, in this process."""
+
+    def run(*words: str) -> Typed:
+        capsys.readouterr()
+        code = main(words)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def spawned() -> Callable[..., Typed]:
+    """`spawned("run", "demo")`: the command line, in a process of its own."""
+
+    def run(*words: str, environ: Mapping[str, str] | None = None) -> Typed:
+        done = subprocess.run(
+            [sys.executable, "-m", "selfplay", *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **(environ or {})},
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
+def answered(typed: Callable[..., Typed]) -> Callable[..., Any]:
+    """`answered("ls")`: the data of the answer to a command with --json."""
+
+    def run(*words: str, code: int = 0) -> Any:
+        exit_code, out, _ = typed(*words, "--json")
+        message = json.loads(out)
+        assert exit_code == code, message
+        assert out.count("\n") == 1
+        assert message["schema"].startswith("selfplay.")
+        return message["data"]
+
+    return run

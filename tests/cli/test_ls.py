@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Typed = tuple[int, str, str]
+
+
+def test_everything_with_its_origin(with_run: Path, typed: Callable[..., Typed], answered: Callable[..., Any]) -> None:
+    role = with_run / "roles" / "injector"
+    role.mkdir(parents=True)
+    (role / "role.toml").write_text('# My own.\ngame = "code"\nside = "proposer"\n')
+    data = answered("ls")
+    assert [row["name"] for row in data["runs"]] == ["toy"]
+    assert {row["name"] for row in data["presets"]} >= {"quickstart", "demo"}
+    assert [row["name"] for row in data["sandboxes"]] == ["python"]
+    roles = {row["name"]: row for row in data["roles"]}
+    assert (roles["injector"]["origin"], roles["repairer"]["origin"]) == ("project", "shipped")
+    assert roles["injector"]["hides"].endswith("roles/injector")
+    code, out, _ = typed("ls")
+    assert code == 0
+    assert "My own. (hides " in out
+    assert all(len(row) <= 80 for row in out.splitlines())
+
+
+def test_one_kind(here: Path, typed: Callable[..., Typed], answered: Callable[..., Any]) -> None:
+    assert set(answered("ls", "presets")) == {"presets"}
+    code, out, err = typed("ls", "runs")
+    assert (code, out.strip()) == (0, "")
+    assert "selfplay run starts one" in err

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from selfplay.cli.runs import all_runs, check_name, find_run, free_name
+from selfplay.errors import Ambiguous, NotFound, UserError
+from selfplay.project import Project, find_project
+
+
+@pytest.fixture
+def runs(here: Path) -> Project:
+    for age, name in enumerate(("first", "frontier-01", "frontier-02")):
+        (here / "runs" / name).mkdir(parents=True)
+        (here / "runs" / name / "ledger.db").write_bytes(b"")
+        os.utime(here / "runs" / name / "ledger.db", (1000 + age, 1000 + age))
+    (here / "runs" / "no_run").mkdir()
+    return find_project(explicit=None)
+
+
+def test_newest_first(runs: Project) -> None:
+    assert [run.name for run in all_runs(runs)] == ["frontier-02", "frontier-01", "first"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("first", "first"),
+        ("fi", "first"),
+        ("last", "frontier-02"),
+        ("runs/first", "first"),
+        ("./runs/first/ledger.db", "first"),
+    ],
+)
+def test_what_means_a_run(runs: Project, text: str, name: str) -> None:
+    assert find_run(text, project=runs).name == name
+
+
+def test_what_means_none_or_several(runs: Project) -> None:
+    with pytest.raises(Ambiguous, match="begins the names of 2 runs: frontier-01, frontier-02") as caught:
+        find_run("front", project=runs)
+    assert (caught.value.exit_code, caught.value.kind) == (2, "ambiguous")
+    with pytest.raises(NotFound) as missing:
+        find_run("fisrt", project=runs)
+    assert missing.value.hint == "did you mean `first`? All runs: selfplay ls runs"
+    for text in ("no_run", "runs/no_run", "nowhere/x"):
+        with pytest.raises(NotFound):
+            find_run(text, project=runs)
+
+
+def test_last_of_nothing(here: Path) -> None:
+    with pytest.raises(NotFound):
+        find_run("last", project=find_project(explicit=None))
+
+
+def test_free_names(runs: Project) -> None:
+    assert free_name("first", project=runs) == "first-2"
+    assert free_name("new", project=runs) == "new"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "-x", "a b", "last", "x" * 65])
+def test_names_that_no_run_can_have(name: str) -> None:
+    with pytest.raises(UserError):
+        check_name(name)
