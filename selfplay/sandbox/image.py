@@ -1,0 +1,203 @@
+"""Makes the image that Docker sandboxes start from, with a registry or without one.
+
+The image is a base (Python 3.11 or newer) and, on top, the test tools copied from the engine's own
+installation: `selfplay-NAME:DIGEST`, where the digest is that of recipe and tools, so that a changed recipe
+is another image. The base is, in this order: the one named by the caller; the recipe's, where it is here or a
+registry answers; a minimal Debian made by debootstrap (root only, about a minute, cached).
+
+Not covered: the repository under play (it comes in as an archive), removing old images.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.constants
+import docker.errors
+import docker.utils
+import requests
+
+from selfplay.cache import cache_folder
+from selfplay.errors import NotReady
+from selfplay.sandbox.environment import Environment, tool_environment
+from selfplay.sandbox.recipe import Recipe
+from selfplay.types import digest
+
+PULL_SECONDS = 30.0
+BUILD_SECONDS = 300.0
+BOOTSTRAP_SECONDS = 900.0
+_OLDEST = docker.constants.MINIMUM_DOCKER_API_VERSION
+_SUITE = "bookworm"
+_PACKAGES = ("python3", "git")
+_FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
+
+
+def connect(*, timeout_seconds: float) -> Any:
+    """A client of the engine that the environment names (DOCKER_HOST), else of the default socket.
+
+    Raises:
+        NotReady: no engine answers.
+    """
+    settings = docker.utils.kwargs_from_env()
+    _reach(settings.get("base_url") or "unix:///var/run/docker.sock", timeout_seconds=timeout_seconds)
+    # note: not `version="auto"`, which leaves its socket open where no engine answers.
+    probe = docker.APIClient(timeout=timeout_seconds, version=_OLDEST, **settings)
+    try:
+        spoken = str(probe.version(api_version=False)["ApiVersion"])
+    except _FAILURES as error:
+        raise _no_engine(error) from error
+    finally:
+        probe.close()
+    newest = docker.constants.DEFAULT_DOCKER_API_VERSION
+    version = newest if docker.utils.version_gte(spoken, newest) else spoken
+    return docker.APIClient(timeout=timeout_seconds, version=version, **settings)
+
+
+def _reach(url: str, *, timeout_seconds: float) -> None:
+    # note: the client library leaves its socket open where there is nobody behind it.
+    if url.startswith(("unix://", "http+unix://")):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(timeout_seconds)
+            try:
+                probe.connect("/" + url.partition("://")[2].lstrip("/"))
+            except OSError as error:
+                raise _no_engine(error) from error
+
+
+def _no_engine(error: Exception) -> NotReady:
+    return NotReady(
+        f"no Docker engine answers: {error}",
+        hint="start it (systemctl start docker), or choose --sandbox bubblewrap",
+    )
+
+
+def image_tag(recipe: Recipe, environment: Environment) -> str:
+    """The name of the image for this recipe and these tools; a function of their content."""
+    dockerfile = (recipe.folder / "Dockerfile").read_text(encoding="utf-8")
+    return f"selfplay-{recipe.name}:{digest('image', dockerfile, recipe.base, environment.versions)[:16]}"
+
+
+def has_image(api: Any, tag: str) -> bool:
+    """Is it here?"""
+    try:
+        api.inspect_image(tag)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
+def build_image(recipe: Recipe, *, base: str | None = None, say: Callable[[str], None] = lambda line: None) -> str:
+    """The tag of the recipe's image, built where it is missing. May take minutes; `say` is told what it does.
+
+    Raises:
+        NotReady: no engine, no base to be had, or the build failed.
+    """
+    environment = tool_environment(recipe.tools)
+    tag = image_tag(recipe, environment)
+    api = connect(timeout_seconds=BUILD_SECONDS)
+    try:
+        if has_image(api, tag):
+            return tag
+        start = base if base is not None else _base(api, recipe, say=say)
+        say(f"building {tag} from {start}")
+        context = _context(recipe, environment)
+        log = ""
+        for line in api.build(
+            fileobj=context, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True,
+            network_mode="none", buildargs={"BASE": start},
+        ):  # fmt: skip
+            log += line.get("stream", "")
+            if "error" in line:
+                raise NotReady(f"the image {tag} could not be built: {line['error'].strip()}: {log.strip()[-500:]}")
+        return tag
+    except _FAILURES as error:
+        raise NotReady(f"the image {tag} could not be built: {error}") from error
+    finally:
+        api.close()
+
+
+def _base(api: Any, recipe: Recipe, *, say: Callable[[str], None]) -> str:
+    imported = f"selfplay-base:{digest('base', _SUITE, _PACKAGES)[:16]}"
+    for name in (recipe.base, imported):
+        if has_image(api, name):
+            return name
+    say(f"asking the registry for {recipe.base} (at most {PULL_SECONDS:.0f} s)")
+    if _pull(recipe.base):
+        return recipe.base
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        raise NotReady(
+            f"no registry gives {recipe.base}, and a base can be made only as root with debootstrap",
+            hint="as root: apt-get install -y debootstrap && selfplay doctor --fix; or name an image that is here",
+        )
+    rootfs = _rootfs(imported, say=say)
+    say(f"importing {rootfs}")
+    repository, _, label = imported.partition(":")
+    api.import_image_from_file(str(rootfs), repository=repository, tag=label)
+    return imported
+
+
+def _pull(name: str) -> bool:
+    # note: a client of its own, because the time-out of this call must not be the build's.
+    api = connect(timeout_seconds=PULL_SECONDS)
+    repository, _, label = name.partition(":")
+    try:
+        for line in api.pull(repository, tag=label or "latest", stream=True, decode=True):
+            if "error" in line:
+                return False
+        return has_image(api, name)
+    except _FAILURES:
+        return False
+    finally:
+        api.close()
+
+
+def _rootfs(name: str, *, say: Callable[[str], None]) -> Path:
+    """A tar of a minimal Debian with Python and git, from the cache or from debootstrap."""
+    path = cache_folder() / "rootfs" / f"{name.partition(':')[2]}.tar"
+    if path.is_file():
+        return path
+    say("making a minimal Debian with debootstrap, once (about a minute)")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".rootfs-", dir=path.parent) as folder:
+        root = Path(folder) / "root"
+        argv = ["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(root)]
+        try:
+            done = subprocess.run(argv, capture_output=True, timeout=BOOTSTRAP_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise NotReady(f"debootstrap took longer than {BOOTSTRAP_SECONDS:.0f} s") from error
+        if done.returncode != 0:
+            raise NotReady(f"debootstrap failed: {done.stdout.decode(errors='replace').strip()[-500:]}")
+        aside = Path(folder) / "rootfs.tar"
+        skip = [f"--exclude=./{place}/*" for place in ("dev", "proc", "sys", "var/cache/apt", "var/lib/apt/lists")]
+        subprocess.run(["tar", "-C", str(root), *skip, "-cf", str(aside), "."], check=True, capture_output=True)
+        aside.rename(path)
+    return path
+
+
+def _context(recipe: Recipe, environment: Environment) -> io.BytesIO:
+    """What the Dockerfile sees: itself, and the tools under `site/`."""
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        # Bytecode of this interpreter is of no use to another one.
+        if "__pycache__" in member.name:
+            return None
+        member.uid = member.gid = 0
+        member.uname = member.gname = "root"
+        return member
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(recipe.folder / "Dockerfile", arcname="Dockerfile", filter=plain)
+        tar.add(environment.packages, arcname="site", filter=plain)
+    buffer.seek(0)
+    return buffer
