@@ -1,0 +1,311 @@
+"""The code game: an injector breaks one function of a real repository, a repairer mends it, tests decide.
+
+What is covered: `CodeGame`, which implements `Game` for the single-turn form: seeds are functions that stable tests
+reach, a proposal is an edit of one function, a task is the broken function with the tests that fail, an attempt is an
+edit of that. Replies are untrusted text; whatever they hold, the answer is a verdict.
+
+What is not covered: playing with a shell, bugs in several files, and what `bugs` and `verify` name as missing.
+
+Example:
+    >>> game = CodeGame(source="pypi:toolz==1.2.0", provider=BubblewrapProvider(), ...)  # doctest: +SKIP
+    >>> (await game.seeds())[0].source  # doctest: +SKIP
+    'pypi:toolz==1.2.0:toolz/functoolz.py::identity'
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from selfplay.games import Minted
+from selfplay.games.code import bugs, edits
+from selfplay.games.code.bugs import Bug, Problem, Reason
+from selfplay.games.code.mutate import mutations
+from selfplay.games.code.opened import NAME, Opened, Settings
+from selfplay.games.code.source import fetch
+from selfplay.games.code.survey import survey
+from selfplay.games.code.verify import Ended, Run, Verifier
+from selfplay.games.rewards import PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
+from selfplay.rollout import render
+from selfplay.sandbox import SandboxInfraError, SandboxProvider
+from selfplay.types import Example, Fault, Role, Seed, Split, Task, Trajectory, Verdict, VerdictStage, draw, task_id
+
+
+class CodeGame:
+    """Implements `Game` with pytest in sandboxes as its verifier."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        cache: Path,
+        provider: SandboxProvider,
+        proposer: Role,
+        solver: Role,
+        config_digest: str,
+        settings: Settings | None = None,
+        proposer_reward: ProposerReward | None = None,
+        solver_reward: SolverReward | None = None,
+    ) -> None:
+        self.proposer = proposer
+        self.solver = solver
+        self.settings = settings or Settings()
+        self._source = source
+        self._cache = cache
+        self._provider = provider
+        self._config_digest = config_digest
+        self._proposer_reward = proposer_reward or SelfPlaySwe()
+        self._solver_reward = solver_reward or PlusMinusOne()
+        self._opening = asyncio.Lock()
+        self._opened: Opened | None = None
+
+    async def seeds(self) -> Sequence[Seed]:
+        """Every playable function, by path and line; the survey is cached by digest.
+
+        Raises:
+            UserError: the source cannot be played (no such package, no tests, failing suite).
+            NotReady: no network, no git, no space.
+            SandboxInfraError: no sandbox could be made.
+        """
+        return (await self._open()).seeds
+
+    def proposer_view(self, seed: Seed) -> Mapping[str, object]:
+        """`function`: the clean function, numbered."""
+        return {"function": edits.number(seed.payload["source"])}
+
+    def solver_view(self, task: Task) -> Mapping[str, object]:
+        """`function`: the broken function, numbered; `tests`: some failing tests and what they say, one a line."""
+        tests = bugs.shown(dict(task.payload["failing"]), limit=self.settings.shown_tests)
+        return {"function": edits.number(task.payload["buggy"]), "tests": tests}
+
+    async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
+        """A task where the reply is an edit that makes a test fail twice; decided by `bugs.CHECKS`."""
+        if proposal.stop.truncated:
+            return Minted(verdict=_refused(proposal, Problem(reason=Reason.TRUNCATED, why=_CUT)), task=None)
+        opened = await self._open()
+        target = opened.target(seed.payload)
+        try:
+            found = await bugs.examine(proposal.reply, target=target, verifier=opened.verifier)
+        except SandboxInfraError as error:
+            return Minted(verdict=_undecided(proposal, "mint", error), task=None)
+        if isinstance(found, Problem):
+            return Minted(verdict=_refused(proposal, found), task=None)
+        task = self._task(found, seed=seed, step=proposal.step, parent_id=proposal.id, split=seed.split)
+        verdict = Verdict(
+            trajectory_id=proposal.id,
+            stage="mint",
+            valid=True,
+            passed=None,
+            reward=None,
+            reason=Reason.VALID,
+            why=f"{len(found.failing)} of {len(found.tests)} tests fail twice: {_some(found.failing)}",
+            task_id=task.id,
+            evidence=_evidence(found),
+        )
+        return Minted(verdict=verdict, task=task)
+
+    async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
+        """Passed where the failing tests and all others that reach the function pass."""
+        opened = await self._open()
+        payload = task.payload
+        evidence: dict[str, Any] = {}
+        if attempt.stop.truncated:
+            return self._judged(attempt, False, Reason.TRUNCATED, _CUT, evidence, valid=False)
+        edit = edits.parse(attempt.reply, source=payload["buggy"])
+        if isinstance(edit, edits.Refusal):
+            return self._judged(attempt, False, f"edit_{edit.reason}", edit.why, evidence, valid=False)
+        candidate = edits.apply(payload["buggy"], edit)
+        target = opened.target(payload)
+        change = bugs.changed(target, candidate)
+        evidence["edit"] = edit.text
+        evidence["diff"] = bugs.diff(payload["buggy"], candidate, path=payload["path"])
+        problem = bugs.why_not_loadable(target, change)
+        if problem is not None:
+            return self._judged(attempt, False, problem.reason, problem.why, evidence, valid=False)
+        try:
+            run = await opened.verifier.run(payload["tests"], budget=target.budget, change=change, first=True)
+        except SandboxInfraError as error:
+            return _undecided(attempt, "judge", error)
+        evidence["run"] = run.key
+        if run.ended is not Ended.COMPLETED:
+            problem = bugs.unfinished(run, path=payload["path"])
+            return self._judged(attempt, False, problem.reason, problem.why, evidence)
+        return self._decided(attempt, run, task, evidence)
+
+    def grade(self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict]) -> Verdict:
+        """The proposer's reward from its task's solve rate; None where the mint or too many attempts are undecided."""
+        decided = [verdict.passed for verdict in judged if verdict.passed is not None]
+        passed = sum(decided)
+        reward = None if minted.fault else self._proposer_reward(minted.valid, passed, len(decided))
+        reason, why = minted.reason, minted.why
+        if minted.valid:
+            reason = "undecided" if reward is None else "graded"
+            why = f"{passed} of {len(decided)} attempts repaired it"
+        return Verdict(
+            trajectory_id=proposal.id,
+            stage="grade",
+            valid=minted.valid,
+            passed=None,
+            reward=reward,
+            reason=reason,
+            why=why,
+            task_id=minted.task_id,
+            parts={"solve_rate": passed / len(decided)} if decided and minted.valid else {},
+            fault=minted.fault,
+        )
+
+    def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:
+        """Warm-up examples of both roles, of train functions outside the dev set and of the standard library.
+
+        `seeds` must have been awaited: the functions are the repository's.
+        """
+        assert self._opened is not None, "seeds() comes first"
+        roles = {"injector": self.proposer, "repairer": self.solver}
+        made = [self._opened.example(index, seed=seed) for index in range(first, first + count)]
+        return tuple(
+            Example(
+                role=roles[one.role].name,
+                source=one.origin,
+                prompt=render(roles[one.role], one.variables),
+                replies=one.replies,
+            )
+            for one in made
+        )
+
+    async def dev(self) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """Train seeds that no warm-up example is made of, and one proved procedural bug in each that has one."""
+        opened = await self._open()
+        found = await asyncio.gather(*(self._dev_task(seed, opened) for seed in opened.dev))
+        return opened.dev, tuple(task for task in found if task is not None)
+
+    async def aclose(self) -> None:
+        """Close every sandbox made here."""
+        await self._provider.aclose()
+
+    async def _open(self) -> Opened:
+        """The repository, surveyed once."""
+        async with self._opening:
+            if self._opened is None:
+                repository = await asyncio.to_thread(fetch, self._source, cache=self._cache)
+                verifier = Verifier(repository, provider=self._provider, workers=self.settings.workers)
+                found = await survey(verifier, rules=self.settings.rules, cache=self._cache)
+                opened = Opened(found, verifier=verifier, source=self._source, settings=self.settings)
+                await opened.rehearse(cache=self._cache)
+                self._opened = opened
+            return self._opened
+
+    async def _dev_task(self, seed: Seed, opened: Opened) -> Task | None:
+        offered = sorted(mutations(seed.payload["source"]), key=lambda m: draw("dev", seed.id, m.edit.text))
+        for mutation in offered[:4]:
+            target = opened.target(seed.payload)
+            found = await bugs.examine(mutation.edit.text, target=target, verifier=opened.verifier)
+            if isinstance(found, Bug):
+                return self._task(found, seed=seed, step=-1, parent_id=None, split="held_out")
+        return None
+
+    def _task(self, bug: Bug, *, seed: Seed, step: int, parent_id: str | None, split: Split) -> Task:
+        key = bugs.key_of(bug)
+        payload = {
+            **{name: seed.payload[name] for name in ("path", "qualname", "line", "source", "doc")},
+            "buggy": bug.source,
+            "failing": [[test, said] for test, said in bug.failing.items()],
+            "tests": list(bug.tests),
+        }
+        return Task(
+            id=task_id(self._config_digest, game=NAME, key=key),
+            game=NAME,
+            seed_id=seed.id,
+            key=key,
+            payload=payload,
+            split=split,
+            step=step,
+            parent_id=parent_id,
+        )
+
+    def _decided(self, attempt: Trajectory, run: Run, task: Task, evidence: dict[str, Any]) -> Verdict:
+        if run.clean:
+            num_failing = len(task.payload["failing"])
+            why = f"all {len(run.passed)} tests pass, {num_failing} of them failed before"
+            return self._judged(attempt, True, Reason.PASSED, why, evidence)
+        evidence["failing"] = [[test, said] for test, said in run.failed.items()]
+        before = {test for test, _ in task.payload["failing"]}
+        still = "still fails" if set(run.failed) & before else "fails now, and passed before"
+        return self._judged(attempt, False, Reason.TESTS_FAIL, f"{_some(run.failed)} {still}", evidence)
+
+    def _judged(
+        self,
+        attempt: Trajectory,
+        passed: bool,
+        reason: str,
+        why: str,
+        evidence: Mapping[str, Any],
+        *,
+        valid: bool = True,
+    ) -> Verdict:
+        return Verdict(
+            trajectory_id=attempt.id,
+            stage="judge",
+            valid=valid,
+            passed=passed,
+            reward=self._solver_reward(passed),
+            reason=reason,
+            why=why,
+            evidence=evidence,
+        )
+
+
+_CUT = "the reply reached its limit before it ended"
+
+
+def _evidence(bug: Bug) -> Mapping[str, Any]:
+    function = bug.target.function
+    assert bug.edit is not None
+    assert bug.first is not None
+    return {
+        "edit": bug.edit.text,
+        "diff": bugs.diff(function.source, bug.source, path=function.path),
+        "failing": [[test, said] for test, said in bug.failing.items()],
+        "num_tests": len(bug.tests),
+        "run": bug.first.key,
+    }
+
+
+def _refused(proposal: Trajectory, problem: Problem) -> Verdict:
+    evidence: dict[str, Any] = {"edit": problem.edit.text} if problem.edit else {}
+    if problem.failing:
+        evidence["failing"] = [[test, said] for test, said in problem.failing.items()]
+    return Verdict(
+        trajectory_id=proposal.id,
+        stage="mint",
+        valid=False,
+        passed=None,
+        reward=None,
+        reason=problem.reason,
+        why=problem.why,
+        evidence=evidence,
+    )
+
+
+def _undecided(trajectory: Trajectory, stage: VerdictStage, error: SandboxInfraError) -> Verdict:
+    """No decision: the machine failed, not the player."""
+    return Verdict(
+        trajectory_id=trajectory.id,
+        stage=stage,
+        valid=False,
+        passed=None,
+        reward=None,
+        reason=Reason.FAULT,
+        why=f"the sandbox failed: {error}",
+        fault=Fault(culprit="sandbox", where="sandbox", message=str(error), detail=error.hint),
+    )
+
+
+def _some(failing: Mapping[str, str]) -> str:
+    """The first failing test with its message, and how many more there are."""
+    test, said = next(iter(failing.items()))
+    more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+    return f"{bugs.short(test)} ({said}){more}"

@@ -1,0 +1,268 @@
+"""Runs a repository's suite on the clean tree and finds what can be played: functions that stable tests reach.
+
+What is covered: two runs of the whole suite (a test is stable when it passes in both), which functions of the package
+each stable test calls, and the functions that are short and plain enough to be shown to a player; and an archive of the
+tree with compiled test files, which makes each later run faster. Kept in the cache by digest of the tree, the machine's
+Python and the rules.
+
+What is not covered: tests that pass only together with others, which the first look at each function finds (`bugs`);
+calls made in other processes.
+
+Example:
+    >>> (await survey(verifier, rules=Rules(), cache=cache)).functions[0].name  # doctest: +SKIP
+    'toolz/dicttoolz.py::merge'
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import json
+import os
+import sys
+import tarfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from selfplay.errors import UserError
+from selfplay.games.code import edits
+from selfplay.games.code.report import Report, parse
+from selfplay.games.code.source import Repository, is_test
+from selfplay.games.code.verify import Budget, Verifier
+from selfplay.types import digest, record
+
+_FORMAT = 2
+"""Changes whenever equal input would be surveyed differently."""
+
+
+@record
+class Rules:
+    """What makes a function a seed, and a suite playable."""
+
+    min_lines: int = 2
+    max_lines: int = 30
+    """Longest function, in lines as shown (of a docstring only the first words count)."""
+    max_chars: int = 1200
+    """Longest function, in characters as shown."""
+    min_tests: int = 1
+    """Fewest stable tests that reach it."""
+    max_failing: float = 0.2
+    """Largest share of the suite that may fail on the clean tree; those tests are left out."""
+    seconds: float = 600.0
+    """For one run of the whole suite."""
+
+
+@record
+class Function:
+    """One function or method that stable tests reach."""
+
+    path: str
+    qualname: str
+    line: int
+    """Its first line in the file, decorators included."""
+    source: str
+    """Its lines as in the file."""
+    doc: str
+    """First line of its docstring, or empty."""
+    tests: tuple[str, ...]
+    """Ids of the stable tests that call it, in the suite's order."""
+
+    @property
+    def name(self) -> str:
+        """For people: `toolz/itertoolz.py::groupby`."""
+        return f"{self.path}::{self.qualname}"
+
+
+@record
+class Survey:
+    """What there is to play."""
+
+    functions: tuple[Function, ...]
+    seconds: Mapping[str, float]
+    """Processor seconds of each stable test, under the tracer."""
+    left_out: Mapping[str, str]
+    """Tests that are not stable -> why."""
+
+
+async def survey(verifier: Verifier, *, rules: Rules, cache: Path) -> Survey:
+    """The survey of the verifier's repository, from the cache where it is there.
+
+    Raises:
+        UserError: no test, none that passes, too many that fail, or no function that is reached and short enough.
+        SandboxInfraError: the machine failed.
+    """
+    versions = [sys.version, metadata.version("pytest"), verifier.provider.name]
+    key = digest("survey", _FORMAT, verifier.repository.digest, asdict(rules), versions)
+    path = cache / "surveys" / f"{key}.json"
+    archive = path.with_suffix(".tar")
+    found = _kept(path)
+    if found is None or not archive.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found = await _look(verifier, rules, archive=archive)
+        aside = path.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps(asdict(found)))
+        aside.replace(path)
+    verifier.archive = archive
+    return found
+
+
+async def _look(verifier: Verifier, rules: Rules, *, archive: Path) -> Survey:
+    first, calls, compiled = await _run(verifier, rules, traced=True)
+    _pack(verifier.repository.archive, compiled, archive)
+    second, _, _ = await _run(verifier, rules, traced=False)
+    stable = [test for test in first.passed if test in second.passed and test in calls]
+    left_out = {**second.others, **first.others, **second.broken, **first.broken, **second.failed, **first.failed}
+    _playable(verifier.repository, stable=stable, reports=(first, second), rules=rules)
+    reached: dict[tuple[str, int], list[str]] = {}
+    for test in stable:
+        for place in {(str(path), int(line)) for path, line in calls[test]["calls"]}:
+            reached.setdefault(place, []).append(test)
+    functions = list(_functions(verifier.repository, reached, rules))
+    if not functions:
+        raise UserError(
+            f"no function of `{verifier.repository.name}` is both reached by a passing test and at most "
+            f"{rules.max_lines} lines long",
+            hint="let functions be longer: -s game.max_lines=60",
+        )
+    seconds = {test: float(calls[test]["seconds"]) for test in stable}
+    return Survey(functions=tuple(functions), seconds=seconds, left_out=left_out)
+
+
+def _pack(tree: Path, compiled: bytes, archive: Path) -> None:
+    """The tree's archive with compiled test files added, which saves every run compiling them.
+
+    They are those of the clean tree, and only of test files: a compiled module of the package would be an answer key.
+    """
+    aside = archive.with_suffix(f".{os.getpid()}")
+    with tarfile.open(tree) as files, tarfile.open(aside, "w", format=tarfile.PAX_FORMAT) as packed:
+        for entry in files:
+            packed.addfile(entry, files.extractfile(entry))
+        with tarfile.open(fileobj=io.BytesIO(compiled)) as extra:
+            for entry in sorted((e for e in extra if e.isreg()), key=lambda e: e.name):
+                path = PurePosixPath(entry.name)
+                if path.parent.name == "__pycache__" and "-pytest-" in path.name and ".." not in path.parts:
+                    plain = tarfile.TarInfo(entry.name)
+                    plain.size, plain.mode = entry.size, 0o644
+                    packed.addfile(plain, extra.extractfile(entry))
+    aside.replace(archive)
+
+
+async def _run(
+    verifier: Verifier, rules: Rules, *, traced: bool
+) -> tuple[Report, Mapping[str, Mapping[str, Any]], bytes]:
+    """One run of the whole suite on the clean tree: its report and, where traced, calls and compiled test files."""
+    suite = verifier.suite
+    options = [*suite.options, "--continue-on-collection-errors"]
+    request = {"wanted": None, "paths": list(suite.paths), "options": options}
+    budget = Budget(cpu_seconds=rules.seconds, seconds=rules.seconds)
+    done = await verifier.execute(request, budget=budget, traced=traced)
+    name = verifier.repository.name
+    if done.result.timed_out:
+        raise UserError(
+            f"the tests of `{name}` did not end within {rules.seconds:g} s",
+            hint="choose a repository whose suite is quick: it is run for every candidate",
+        )
+    if done.report is None:
+        said = (done.result.stderr.strip() or done.result.stdout.strip()).splitlines()
+        raise UserError(f"the tests of `{name}` cannot be run: {said[-1] if said else 'pytest left no report'}")
+    try:
+        report = parse(done.report)
+        calls = json.loads(done.calls) if done.calls else {}
+    except ValueError as error:
+        raise UserError(f"the tests of `{name}` cannot be run: {error}") from error
+    return report, calls, done.compiled or b""
+
+
+def _playable(repository: Repository, *, stable: Sequence[str], reports: tuple[Report, Report], rules: Rules) -> None:
+    """Refuse a suite from which nothing could be concluded."""
+    failing = {name: said for report in reports for name, said in {**report.broken, **report.failed}.items()}
+    name = f"`{repository.name}`"
+    if not stable and not failing:
+        raise UserError(f"pytest finds no test that passes in {name}", hint="choose a repository with a pytest suite")
+    some = "; ".join(f"{test}: {said}" for test, said in list(failing.items())[:3])
+    if not stable:
+        raise UserError(
+            f"no test of {name} passes on the clean tree ({some})",
+            hint="the sandbox holds pytest and the standard library only: choose a package without other dependencies",
+        )
+    share = len(failing) / (len(failing) + len(stable))
+    if share > rules.max_failing:
+        raise UserError(
+            f"{len(failing)} of {len(failing) + len(stable)} tests of {name} fail on the clean tree ({some})",
+            hint="mend the suite, or give a copy without those tests: -s game.source=PATH",
+        )
+
+
+def _functions(
+    repository: Repository, reached: Mapping[tuple[str, int], Sequence[str]], rules: Rules
+) -> Iterator[Function]:
+    """The playable functions among those reached, by path and line."""
+    for path in sorted({path for path, _ in reached}):
+        if path not in repository.files or is_test(path) or PurePosixPath(path).suffix != ".py":
+            continue
+        try:
+            text = repository.read(path)
+        except UnicodeDecodeError:
+            continue
+        for function in functions_of(text, path=path):
+            tests = reached.get((path, function.line), ())
+            if len(tests) >= rules.min_tests and _is_shown(function.source, rules):
+                yield Function(**{**asdict(function), "tests": tuple(tests)})
+
+
+@functools.lru_cache(maxsize=256)
+def functions_of(text: str, *, path: str) -> tuple[Function, ...]:
+    """Functions of a module and methods of its classes, outermost only, without those whose name is defined twice."""
+    if "\r" in text or "\f" in text:
+        return ()  # note: lines are counted by newlines here and differently by the parser.
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    lines = text.split("\n")
+    found: dict[str, Function] = {}
+    twice: set[str] = set()
+    for qualname, node in _definitions(module):
+        line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        source = "\n".join(lines[line - 1 : node.end_lineno]) + "\n"
+        if qualname in found:
+            twice.add(qualname)
+        elif edits.definition(source) is not None:
+            doc = (ast.get_docstring(node) or "").strip().partition("\n")[0]
+            found[qualname] = Function(path=path, qualname=qualname, line=line, source=source, doc=doc, tests=())
+    return tuple(function for qualname, function in found.items() if qualname not in twice)
+
+
+def _definitions(module: ast.Module) -> Iterator[tuple[str, edits.Definition]]:
+    for node in module.body:
+        if isinstance(node, edits.Definition):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{m.name}", m) for m in node.body if isinstance(m, edits.Definition))
+
+
+def _is_shown(source: str, rules: Rules) -> bool:
+    """True where a function is short enough to be shown, and does something."""
+    view = edits.number(source)
+    function = edits.definition(source)
+    assert function is not None
+    body = function.body[1:] if edits.docstring(function) else function.body
+    does = any(not isinstance(statement, ast.Pass) for statement in body)
+    num_lines = view.count("\n") + 1
+    return does and rules.min_lines <= num_lines <= rules.max_lines and len(view) <= rules.max_chars
+
+
+def _kept(path: Path) -> Survey | None:
+    try:
+        known = json.loads(path.read_text())
+        functions = [Function(**{**f, "tests": tuple(f["tests"])}) for f in known.pop("functions")]
+        return Survey(functions=tuple(functions), **known)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

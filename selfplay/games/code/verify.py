@@ -1,0 +1,272 @@
+"""Runs tests on one candidate in a fresh sandbox and reads what became of each.
+
+What is covered: one changed file on the clean tree, the tests that are asked for and no others, one sandbox a run, and
+a verdict for each test from pytest-json-report: passed only with setup, call and teardown passed, missing is failed.
+Processor time is limited, which does not depend on what else the machine does; a limit of wall-clock seconds counts
+against a candidate only after a second try alone with twice the budget. Equal runs share one result, by content.
+
+What is not covered: canaries, a differential check, runs of the whole suite. The code under test shares its
+process with the report, so a report can be forged by code that sets out to.
+
+Example:
+    >>> run = await verifier.run(("a.py::test_one",), change=Change(path="pkg/a.py", text="..."))  # doctest: +SKIP
+    >>> run.failed  # doctest: +SKIP
+    {'a.py::test_one': 'assert 3 == 4'}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import secrets
+import signal
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from selfplay.games.code.report import Report, parse
+from selfplay.games.code.source import Repository
+from selfplay.games.code.suite import Suite, suite_of
+from selfplay.sandbox import SandboxProvider, SandboxSpec
+from selfplay.types import Result, digest, record
+
+MAX_REPORT = 16 << 20
+"""Largest report that is read, in bytes."""
+_MEMO = 4096
+"""Results kept in memory."""
+_INSIDE = Path(__file__).with_name("inside.py")
+_OUT_OF_CPU = (128 + signal.SIGXCPU, -signal.SIGXCPU)
+_ENV = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUTF8": "1",
+    "TZ": "UTC",
+    "LC_ALL": "C.UTF-8",
+}
+
+
+class Ended(StrEnum):
+    """How a run of tests ended."""
+
+    COMPLETED = "completed"
+    """pytest ended by itself and left a report."""
+    COLLECTION = "collection_error"
+    """A test module could not be imported, so nothing ran."""
+    TIMEOUT = "timeout"
+    """Wall-clock limit, twice, the second time alone with twice the budget."""
+    CPU = "cpu_limit"
+    """The limit of processor seconds."""
+    MEMORY = "out_of_memory"
+    CRASHED = "crashed"
+    """The process ended without a report that can be read."""
+
+
+@record
+class Change:
+    """A file of the tree with another text."""
+
+    path: str
+    text: str
+
+
+@record
+class Budget:
+    """What one run may use."""
+
+    cpu_seconds: float
+    """Processor seconds beyond the start of Python and pytest."""
+    seconds: float
+    """Wall-clock seconds in all."""
+
+    def times(self, factor: float) -> Budget:
+        """A larger or smaller budget."""
+        return Budget(cpu_seconds=self.cpu_seconds * factor, seconds=self.seconds * factor)
+
+
+@record
+class Run:
+    """What became of the tests of one candidate."""
+
+    key: str
+    """Digest of tree, change, tests and rules: equal keys are one run."""
+    ended: Ended
+    passed: tuple[str, ...]
+    """Ids of tests that passed in all three stages, in the order asked."""
+    failed: Mapping[str, str]
+    """Id -> first line of the message, for every other test that was asked for."""
+    detail: str = ""
+    """What the process or the collection said, where it did not complete."""
+    blamed: tuple[str, ...] = ()
+    """Files named in the trace of a collection error."""
+
+    @property
+    def clean(self) -> bool:
+        """True where every test passed."""
+        return self.ended is Ended.COMPLETED and not self.failed
+
+
+@record
+class Executed:
+    """What came out of the sandbox, unread."""
+
+    result: Result
+    report: bytes | None
+    """None where there is none that may be read: missing, a link, too long."""
+    calls: bytes | None = None
+    """Which functions each test called, where that was asked for."""
+    compiled: bytes | None = None
+    """A tar of the test files as pytest compiled them, where that was asked for."""
+
+
+class Slots:
+    """At most `workers` runs at once; one that must be alone waits for the others and keeps them out."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = max(1, workers)
+        self._free = asyncio.Semaphore(self._workers)
+        self._turn = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Beside others."""
+        async with self._free:
+            yield
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """With every slot taken."""
+        async with contextlib.AsyncExitStack() as stack, self._turn:
+            for _ in range(self._workers):
+                await stack.enter_async_context(self._free)
+            yield
+
+
+class Verifier:
+    """Runs candidates of one repository."""
+
+    def __init__(self, repository: Repository, *, provider: SandboxProvider, workers: int) -> None:
+        self.repository = repository
+        self.suite: Suite = suite_of(repository)
+        self.archive = repository.archive
+        """The tree as sandboxes get it; `survey` puts one with compiled test files here."""
+        self.provider = provider
+        self._slots = Slots(workers)
+        self._program = _INSIDE.read_text()
+        self._memo: OrderedDict[str, Run] = OrderedDict()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def run(
+        self, tests: Sequence[str], *, budget: Budget, change: Change | None = None, again: int = 0, first: bool = False
+    ) -> Run:
+        """What becomes of `tests` with `change` made; with `first` it stops at the first test that fails.
+
+        Runs that differ in `again` are separate, so that a result can be asked for twice.
+
+        Raises:
+            SandboxInfraError: the machine failed; nothing was decided.
+        """
+        text = hashlib.sha256(change.text.encode()).hexdigest() if change else None
+        place = [change.path, text] if change else None
+        # note: not the budget, which rests on measured seconds: the key is part of the record, and must not vary.
+        key = digest("run", self.repository.digest, place, sorted(tests), first, again)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key not in self._memo:
+                self._memo[key] = await self._decide(key, tests, budget=budget, change=change, first=first)
+            self._memo.move_to_end(key)
+        while len(self._memo) > _MEMO:
+            self._locks.pop(self._memo.popitem(last=False)[0], None)
+        return self._memo[key]
+
+    async def _decide(
+        self, key: str, tests: Sequence[str], *, budget: Budget, change: Change | None, first: bool
+    ) -> Run:
+        request: dict[str, object] = {
+            "wanted": list(tests),
+            "paths": sorted({test.partition("::")[0] for test in tests}),
+        }
+        request |= {"options": list(self.suite.options), "stop_at_first": first}
+        async with self._slots.shared():
+            done = await self.execute(request, budget=budget, change=change)
+        if done.result.timed_out:
+            async with self._slots.alone():
+                done = await self.execute(request, budget=budget.times(2), change=change)
+        return read(done, key=key, tests=tests, first=first)
+
+    async def execute(
+        self, request: Mapping[str, object], *, budget: Budget, change: Change | None = None, traced: bool = False
+    ) -> Executed:
+        """Run the program of `inside.py` on `request` in a sandbox of its own; `traced` asks for calls and compiled.
+
+        Raises:
+            SandboxInfraError: the machine failed.
+        """
+        # note: outside the tree, but where nothing is isolated /tmp is the host's, and the work tree is what goes away.
+        name = ("/tmp/" if self.provider.capabilities.isolated else ".") + secrets.token_hex(16)
+        whole = {"roots": list(self.suite.roots), "stop_at_first": False, **request}
+        whole |= {"report": f"{name}.json", "cpu_seconds": budget.cpu_seconds}
+        whole |= {kind: f"{name}.{kind}" if traced else None for kind in ("calls", "compiled")}
+        spec = SandboxSpec(name="python", archive=str(self.archive), env=_ENV)
+        sandbox = await self.provider.create(spec)
+        try:
+            if change is not None:
+                await sandbox.put({change.path: change.text.encode()})
+            # note: not `-I`, which ignores the fixed hash seed; the variables are ours, and -P and -s do the rest.
+            argv = [self.provider.python, "-s", "-P", "-B", "-c", self._program]
+            result = await sandbox.exec(
+                argv, timeout_seconds=budget.seconds, env=_ENV, stdin=json.dumps(whole).encode(), output_limit=1 << 16
+            )
+            try:
+                report = await sandbox.get(f"{name}.json", max_bytes=MAX_REPORT)
+                calls = await sandbox.get(f"{name}.calls", max_bytes=MAX_REPORT) if traced else None
+                compiled = await sandbox.get(f"{name}.compiled", max_bytes=4 * MAX_REPORT) if traced else None
+            except (FileNotFoundError, PermissionError, ValueError):
+                return Executed(result=result, report=None)
+            return Executed(result=result, report=report, calls=calls, compiled=compiled)
+        finally:
+            await sandbox.close()
+
+
+def read(done: Executed, *, key: str, tests: Sequence[str], first: bool = False) -> Run:
+    """The verdict on `tests` from what came out of the sandbox; anything that is not a proper report fails them all.
+
+    With `first` the run was to stop at the first failure, so tests that did not run are not named.
+    """
+    ended, detail, report = _ending(done)
+    if report is None or ended is not Ended.COMPLETED:
+        blamed = report.files if report else ()
+        failed = dict.fromkeys(tests, detail)
+        return Run(key=key, ended=ended, passed=(), failed=failed, detail=detail, blamed=blamed)
+    known = {**report.others, **report.failed}
+    passed = tuple(test for test in tests if test in report.passed)
+    failed = {test: known.get(test, "it did not run") for test in tests if test not in report.passed}
+    if first and report.failed:
+        failed = {test: said for test, said in failed.items() if test in known}
+    if not failed and done.result.exit_code != 0:
+        detail = f"all tests passed, and yet pytest ended with exit code {done.result.exit_code}"
+        return Run(key=key, ended=Ended.CRASHED, passed=(), failed=dict.fromkeys(tests, detail), detail=detail)
+    return Run(key=key, ended=Ended.COMPLETED, passed=passed, failed=failed)
+
+
+def _ending(done: Executed) -> tuple[Ended, str, Report | None]:
+    """How the process ended, in words, and its report where there is one."""
+    result = done.result
+    if result.timed_out:
+        return Ended.TIMEOUT, "the tests did not end within the time limit", None
+    if result.oom_killed:
+        return Ended.MEMORY, "the tests used more memory than allowed", None
+    if result.exit_code in _OUT_OF_CPU:
+        return Ended.CPU, "the tests used more processor time than allowed", None
+    if done.report is None:
+        return Ended.CRASHED, f"the test process left no report (exit code {result.exit_code})", None
+    try:
+        report = parse(done.report)
+    except ValueError:
+        return Ended.CRASHED, f"the test report cannot be read (exit code {result.exit_code})", None
+    if report.broken:
+        where, said = next(iter(report.broken.items()))
+        return Ended.COLLECTION, f"{where} could not be imported: {said}", report
+    return Ended.COMPLETED, "", report

@@ -1,0 +1,144 @@
+"""The toy game: the proposer writes a word of a given length, the solver repeats it.
+
+It exists so that the whole engine (loop, ledger, learner) learns something in under a minute on a
+CPU, in tests and in `selfplay demo`. A seed is a length, drawn as that many question marks; a
+proposal is valid when it is a word of exactly that length over `ALPHABET`; an attempt passes when it
+equals the word.
+
+Not here: sandboxes, files, time. Every verdict is decided at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from selfplay.games import Minted
+from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, digest, task_id
+
+ALPHABET = "abcd"
+MARK = "?"
+CHARACTERS = f"{MARK}>{ALPHABET}"
+"""All that prompts and replies of the game are made of."""
+LONGEST = 2
+
+ProposerReward = Callable[[bool, int, int], float | None]
+"""(valid, passed attempts, decided attempts) -> reward; None where too few attempts were decided."""
+
+
+class EchoGame:
+    """Implements `Game` without a verifier of its own."""
+
+    name = "echo"
+
+    def __init__(
+        self, *, proposer: Role, solver: Role, proposer_reward: ProposerReward, config_digest: str, num_seeds: int = 4
+    ) -> None:
+        self.proposer = proposer
+        self.solver = solver
+        self._reward = proposer_reward
+        self._config_digest = config_digest
+        self._num_seeds = num_seeds
+
+    async def seeds(self) -> Sequence[Seed]:
+        """`num_seeds` seeds, their lengths going round from 1 to `LONGEST`; none is held out."""
+        return [
+            Seed(
+                id=digest("seed", "echo", index),
+                game="echo",
+                source=f"echo:{index}",
+                payload={"length": 1 + index % LONGEST},
+                split="train",
+            )
+            for index in range(self._num_seeds)
+        ]
+
+    def proposer_view(self, seed: Seed) -> Mapping[str, object]:
+        """`marks`: one question mark a letter that is wanted."""
+        return {"marks": MARK * int(seed.payload["length"])}
+
+    def solver_view(self, task: Task) -> Mapping[str, object]:
+        """`word`: what to repeat."""
+        return {"word": task.payload["word"]}
+
+    async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
+        """Valid when the reply is a word of the wanted length over the alphabet, and ended by itself."""
+        word, wanted = proposal.reply, int(seed.payload["length"])
+        reason, why = "valid", f"{word!r} is a word of {wanted} letters"
+        if proposal.stop.truncated:
+            reason, why = "truncated", "the reply did not end"
+        elif len(word) != wanted:
+            reason, why = "wrong_length", f"{len(word)} characters where {wanted} letters were wanted"
+        elif not set(word) <= set(ALPHABET):
+            reason, why = "not_letters", f"{word!r} holds characters outside {ALPHABET}"
+        valid = reason == "valid"
+        task = self._task(word, seed=seed, proposal=proposal) if valid else None
+        verdict = Verdict(
+            trajectory_id=proposal.id,
+            stage="mint",
+            valid=valid,
+            passed=None,
+            reward=None,
+            reason=reason,
+            why=why,
+            task_id=task.id if task else None,
+        )
+        return Minted(verdict=verdict, task=task)
+
+    def _task(self, word: str, *, seed: Seed, proposal: Trajectory) -> Task:
+        # note: the step is part of the key, or the few words there are would soon all be duplicates.
+        key = f"{proposal.step}:{word}"
+        return Task(
+            id=task_id(self._config_digest, game="echo", key=key),
+            game="echo",
+            seed_id=seed.id,
+            key=key,
+            payload={"word": word},
+            split=seed.split,
+            step=proposal.step,
+            parent_id=proposal.id,
+        )
+
+    async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
+        """Passed when the reply equals the word; the reward, -1 to +1, is the share of right letters and end."""
+        word, reply = str(task.payload["word"]), attempt.reply
+        ended = not attempt.stop.truncated
+        right = sum(a == b for a, b in zip(word, reply, strict=False)) + (ended and len(reply) == len(word))
+        share = right / (len(word) + 1)
+        passed = ended and reply == word
+        return Verdict(
+            trajectory_id=attempt.id,
+            stage="judge",
+            valid=True,
+            passed=passed,
+            reward=2.0 * share - 1.0,
+            reason="passed" if passed else "wrong",
+            why=f"{reply!r} where {word!r} was wanted",
+            parts={"share": share},
+        )
+
+    def grade(self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict]) -> Verdict:
+        """The proposer's reward from its task's solve rate."""
+        decided = [v.passed for v in judged if v.passed is not None]
+        passed = sum(decided)
+        reward = self._reward(minted.valid, passed, len(decided))
+        return Verdict(
+            trajectory_id=proposal.id,
+            stage="grade",
+            valid=minted.valid,
+            passed=None,
+            reward=reward,
+            reason="graded" if minted.valid else minted.reason,
+            why=f"{passed} of {len(decided)} attempts passed" if minted.valid else minted.why,
+            parts={"solve_rate": passed / len(decided)} if decided else {},
+        )
+
+    def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:
+        """None: the toy learns from nothing but its own play."""
+        return ()
+
+    async def dev(self) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """Empty: there is no warm-up."""
+        return (), ()
+
+    async def aclose(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,92 @@
+"""What is read out of a sandbox, without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+
+import pytest
+
+from selfplay.games.code.verify import Ended, Executed, Run, Slots, read
+from selfplay.types import Result
+
+TESTS = ("t.py::a", "t.py::b")
+STAGES = {stage: {"outcome": "passed"} for stage in ("setup", "call", "teardown")}
+
+
+def result(exit_code: int | None = 0, *, timed_out: bool = False, oom_killed: bool = False) -> Result:
+    return Result(exit_code=exit_code, stdout="", stderr="", seconds=0.1, timed_out=timed_out, oom_killed=oom_killed)
+
+
+def reading(report: object, *, first: bool = False, exit_code: int = 0) -> Run:
+    content = json.dumps(report).encode() if report is not None else None
+    return read(Executed(result=result(exit_code), report=content), key="k", tests=TESTS, first=first)
+
+
+def passing(*names: str) -> list[dict[str, object]]:
+    return [{"nodeid": name, "outcome": "passed", **STAGES} for name in names]
+
+
+def failing(name: str) -> dict[str, object]:
+    return {"nodeid": name, "outcome": "failed", **STAGES, "call": {"outcome": "failed", "longrepr": "no"}}
+
+
+@pytest.mark.parametrize(
+    ("done", "ended"),
+    [
+        (result(None, timed_out=True), Ended.TIMEOUT),
+        (result(137, oom_killed=True), Ended.MEMORY),
+        (result(128 + signal.SIGXCPU), Ended.CPU),
+        (result(-signal.SIGXCPU), Ended.CPU),
+        (result(0), Ended.CRASHED),
+        (result(1), Ended.CRASHED),
+    ],
+)
+def test_without_a_report_every_test_failed(done: Result, ended: Ended) -> None:
+    run = read(Executed(result=done, report=None), key="k", tests=TESTS)
+    assert run.ended is ended
+    assert list(run.failed) == list(TESTS)
+    assert not run.clean
+
+
+def test_missing_tests_failed() -> None:
+    run = reading({"tests": passing("t.py::a")})
+    assert run.passed == ("t.py::a",)
+    assert run.failed == {"t.py::b": "it did not run"}
+
+
+def test_a_run_that_stopped_at_the_first_failure_names_only_that() -> None:
+    run = reading({"tests": [failing("t.py::a")]}, first=True, exit_code=1)
+    assert run.failed == {"t.py::a": "no"}
+    assert not run.clean
+
+
+def test_all_passed_with_a_bad_exit_code_is_not_passed() -> None:
+    assert reading({"tests": passing(*TESTS)}).clean
+    assert reading({"tests": passing(*TESTS)}, exit_code=3).ended is Ended.CRASHED
+
+
+def test_other_tests_in_the_report_do_not_count() -> None:
+    assert reading({"tests": passing("t.py::a", "t.py::c")}).passed == ("t.py::a",)
+
+
+def test_one_that_must_be_alone_is_alone() -> None:
+    running: list[str] = []
+    seen: list[list[str]] = []
+
+    async def work(slots: Slots, name: str, *, alone: bool) -> None:
+        async with slots.alone() if alone else slots.shared():
+            running.append(name)
+            seen.append(list(running))
+            await asyncio.sleep(0.01)
+            running.remove(name)
+
+    async def main() -> None:
+        slots = Slots(2)
+        names = ["a", "b", "x", "c", "y", "d"]
+        await asyncio.gather(*(work(slots, name, alone=name in "xy") for name in names))
+
+    asyncio.run(main())
+    assert max(map(len, seen)) == 2
+    assert all(len(together) == 1 for together in seen if {"x", "y"} & set(together))
