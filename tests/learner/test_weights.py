@@ -1,0 +1,109 @@
+"""Digests see every bit; a folder is written whole or not at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from selfplay.errors import NotReady, RunFailed
+from selfplay.learner.weights import Stored, read, tensors_digest, write
+
+
+def stored(size: int = 1000) -> Stored:
+    torch.manual_seed(0)
+    return Stored(
+        tensors={"b": torch.randn(size), "a": torch.randn(4, 5)},
+        moments={"exp_avg.a": torch.randn(4, 5)},
+        counters={"policy_version": "3"},
+    )
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    source = tmp_path / "original"
+    source.mkdir()
+    (source / "tokenizer.json").write_text("{}")
+    (source / "pytorch_model.bin").write_text("not copied")
+    num_bytes = write(tmp_path / "deep" / "save", stored(), config_json="{}", source=source)
+    folder = tmp_path / "deep" / "save"
+    assert sorted(f.name for f in folder.iterdir()) == [
+        "config.json",
+        "learner.safetensors",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    assert num_bytes == sum(f.stat().st_size for f in folder.iterdir())
+    found = read(folder)
+    assert found.counters == {"policy_version": "3"}
+    assert tensors_digest(found.tensors) == tensors_digest(stored().tensors)
+    assert tensors_digest(found.moments) == tensors_digest(stored().moments)
+    assert [f.name for f in folder.parent.iterdir()] == ["save"]
+
+
+def test_what_stands_there_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "save").mkdir()
+    (tmp_path / "save" / "torn").write_text("x")
+    write(tmp_path / "save", stored(), config_json="{}", source=None)
+    assert not (tmp_path / "save" / "torn").exists()
+    assert [f.name for f in tmp_path.iterdir()] == ["save"]
+
+
+def test_the_digest_sees_names_shapes_types_and_bits() -> None:
+    tensor = torch.tensor([[1.0, 0.0], [2.0, 3.0]])
+    digests = [
+        tensors_digest({"a": tensor}),
+        tensors_digest({"b": tensor}),
+        tensors_digest({"a": tensor.view(4)}),
+        tensors_digest({"a": tensor.view(torch.int32)}),
+        tensors_digest({"a": torch.tensor([[1.0, -0.0], [2.0, 3.0]])}),
+        tensors_digest({"a": tensor.t()}),
+        tensors_digest({"a": tensor, "b": torch.zeros(0)}),
+        tensors_digest({"a": tensor}, extra={"version": "1"}),
+    ]
+    assert len(set(digests)) == len(digests)
+    assert tensors_digest({"a": tensor, "b": tensor}) == tensors_digest({"b": tensor, "a": tensor.clone()})
+    assert tensors_digest({"a": tensor.t()}) == tensors_digest({"a": tensor.t().contiguous()})
+
+
+@pytest.mark.parametrize("limit", [2_000, 300_000])
+def test_no_room_leaves_nothing_half_written(tmp_path: Path, limit: int) -> None:
+    """The kernel refuses files longer than `limit` bytes, as a full disk or a quota would."""
+    write(tmp_path / "save", stored(), config_json="{}", source=None)
+    before = (tmp_path / "save" / "model.safetensors").read_bytes()
+    script = (
+        "import resource, signal, sys, torch\n"
+        "from pathlib import Path\n"
+        "from selfplay.errors import NotReady\n"
+        "from selfplay.learner.weights import Stored, write\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "stored = Stored(tensors={'a': torch.zeros(100_000)}, moments={'m': torch.zeros(10)}, counters={})\n"
+        "try:\n"
+        "    write(Path(sys.argv[1]), stored, config_json='{}', source=None)\n"
+        "except NotReady as error:\n"
+        "    print(error.message)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "save")], capture_output=True, text=True, check=True
+    )
+    assert "the disk is full" in done.stdout
+    assert (tmp_path / "save" / "model.safetensors").read_bytes() == before
+    assert [f.name for f in tmp_path.iterdir()] == ["save"]
+
+
+def test_a_disk_that_is_too_small_is_refused_before_writing(tmp_path: Path) -> None:
+    huge = Stored(tensors={"a": torch.empty(1).expand(1 << 50)}, moments={}, counters={})
+    with pytest.raises(NotReady, match="are needed"):
+        write(tmp_path / "save", huge, config_json="{}", source=None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_torn_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "save", stored(), config_json="{}", source=None)
+    file = tmp_path / "save" / "learner.safetensors"
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(RunFailed, match="cannot be read"):
+        read(tmp_path / "save")
