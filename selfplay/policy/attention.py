@@ -1,0 +1,251 @@
+"""One-token attention over a table of rows, and the key/value cache it reads: both bitwise batch-invariant.
+
+Attention is matmul, float32 softmax under a mask, matmul. On CPU a row's result then depends neither on
+the other rows nor on how far the keys are padded, which `scaled_dot_product_attention` does not give
+(float32 changes with the batch, bfloat16 with the padding). The function is registered with transformers
+under `NAME` and is active only inside `decoding`, so that the learner keeps the model's own attention.
+
+Not here: prefill (a plain forward of one prompt), sampling, what a row is for (`engine`). Attention with
+sinks, position biases or recurrent state is refused (`check_model`).
+
+Shapes: B rows, H query heads, K key/value heads, G = H / K, T key capacity, D head width.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+
+from selfplay.errors import UserError
+
+NAME = "selfplay_decode"
+TILE = 64
+"""Key capacity grows in tiles: kernels are chosen by size, and these sizes were all found to agree."""
+ROW_TILE = 4
+"""A step has a multiple of four rows: float32 matmul gives the rows left over from its tiles other last bits, and so
+do elementwise functions to the numbers left over from their vectors."""
+_CHUNK = 128
+"""Longest sum over keys in float32: from 256 keys on the library splits sums by their length."""
+
+Tables = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values of one layer, [rows, K, T, D] each."""
+
+_active = threading.local()
+
+
+@dataclass(slots=True)
+class Step:
+    """Where the B tokens of one decoding step stand."""
+
+    positions_B: torch.Tensor
+    """Each row's position: its key is written there, and keys up to there are seen."""
+    capacity: int
+    """T of the cache."""
+    _masks: dict[int, torch.Tensor] = field(default_factory=dict)
+    _slots: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def mask(self, window: int) -> torch.Tensor:
+        """[B, 1, 1, T] float32: 0 where a key is seen, -inf elsewhere; `window` 0 means no sliding window."""
+        if window not in self._masks:
+            keys_T = torch.arange(self.capacity, device=self.positions_B.device)
+            seen_BT = keys_T <= self.positions_B[:, None]
+            if window:
+                seen_BT &= keys_T > self.positions_B[:, None] - window
+            mask_BT = torch.zeros(seen_BT.shape, device=seen_BT.device).masked_fill_(~seen_BT, -torch.inf)
+            self._masks[window] = mask_BT[:, None, None, :]
+        return self._masks[window]
+
+    def slots(self, heads: int) -> torch.Tensor:
+        """[B * K] index of each row's and head's key in the cache seen as [rows * K * T, D]."""
+        if heads not in self._slots:
+            device = self.positions_B.device
+            lanes = torch.arange(self.positions_B.shape[0] * heads, device=device)
+            self._slots[heads] = lanes * self.capacity + self.positions_B.repeat_interleave(heads)
+        return self._slots[heads]
+
+
+def decode_attention(
+    module: torch.nn.Module,
+    query_BH1D: torch.Tensor,
+    key_BKTD: torch.Tensor,
+    value_BKTD: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **extra: object,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention interface for one query a row; the mask is that of the active step.
+
+    Raises:
+        UserError: the model hands over attention sinks or a position bias.
+    """
+    if extra.get("s_aux") is not None or extra.get("position_bias") is not None:
+        raise _unsupported("attention sinks or position biases")
+    step: Step = _active.step
+    rows, heads, _, width = query_BH1D.shape
+    kv_heads = key_BKTD.shape[1]
+    query_BKGD = query_BH1D.reshape(rows, kv_heads, heads // kv_heads, width)
+    scores_BKGT = torch.matmul(query_BKGD, key_BKTD.transpose(2, 3))
+    scale = width**-0.5 if scaling is None else scaling
+    mask_B11T = step.mask(sliding_window or 0)
+    if softcap is None:
+        # the sum promotes to float32 by itself, and scales in the same pass
+        scores_BKGT = torch.add(mask_B11T, scores_BKGT, alpha=scale)
+    else:
+        scores_BKGT = torch.tanh(scores_BKGT.float() * scale / softcap) * softcap + mask_B11T
+    share_BKGT = torch.softmax(scores_BKGT, dim=-1).to(value_BKTD.dtype)
+    mixed_BKGD = _mix(share_BKGT, value_BKTD)
+    return mixed_BKGD.reshape(rows, 1, heads, value_BKTD.shape[-1]), None
+
+
+def _mix(share_BKGT: torch.Tensor, value_BKTD: torch.Tensor) -> torch.Tensor:
+    """share @ value, summed over keys in an order that does not depend on T."""
+    capacity = value_BKTD.shape[2]
+    if value_BKTD.dtype != torch.float32 or capacity <= _CHUNK:
+        return torch.matmul(share_BKGT, value_BKTD)
+    mixed = torch.matmul(share_BKGT[..., :_CHUNK], value_BKTD[:, :, :_CHUNK])
+    for start in range(_CHUNK, capacity, _CHUNK):
+        mixed += torch.matmul(share_BKGT[..., start : start + _CHUNK], value_BKTD[:, :, start : start + _CHUNK])
+    return mixed
+
+
+class RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """One layer's keys and values, [rows, K, T, D] each, contiguous."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.tables = tables
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing to do: the tables exist before the first forward."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write each row's new key and value at its position; returns the whole tables of the B rows."""
+        rows, heads, _, _ = key_states.shape
+        slots = _active.step.slots(heads)
+        keys, values = self.tables
+        for table, states in ((keys, key_states), (values, value_states)):
+            width = states.shape[-1]
+            table.view(-1, width).index_copy_(0, slots, states.reshape(-1, width))
+        return keys[:rows], values[:rows]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """(T, 0): every key is handed over, the step's mask hides the rest."""
+        return self.tables[0].shape[2], 0
+
+    def get_seq_length(self) -> int:
+        """T; rows have lengths of their own, which `Step` knows."""
+        return self.tables[0].shape[2]
+
+    def get_max_length(self) -> int:
+        """T, until `RowCache` grows."""
+        return self.tables[0].shape[2]
+
+
+class RowCache(Cache):
+    """Keys and values of the rows in flight; grows and shrinks by whole tiles and stays contiguous.
+
+    Contiguous tables matter: the bfloat16 matmul of a narrowed view costs five times as much.
+    """
+
+    def __init__(self, prompt: Sequence[Tables]) -> None:
+        """Tables of the shapes of `prompt`'s, for no rows yet."""
+        self.rows = self.capacity = 0
+        empty = [tuple(t.new_zeros(0, t.shape[1], 0, t.shape[3]) for t in tables) for tables in prompt]
+        self._own = [RowLayer((keys, values)) for keys, values in empty]
+        super().__init__(layers=list(self._own))
+
+    def resize(self, rows: int, *, length: int) -> None:
+        """Make room for `rows` rows of `length` keys; gives memory back when half of it would do."""
+        need_rows, need = tiled(rows, ROW_TILE), tiled(length, TILE)
+        roomy = self.rows // 4 <= need_rows <= self.rows
+        need_rows = self.rows if roomy else 1 << (need_rows - 1).bit_length()
+        if self.capacity // 2 < need <= self.capacity:
+            need = self.capacity
+        if (need_rows, need) == (self.rows, self.capacity):
+            return
+        kept = min(rows, self.rows), min(need, self.capacity)
+        for layer in self._own:
+            keys, values = layer.tables
+            # one after the other, so that only one table exists twice
+            layer.tables = (_resized(keys, rows=need_rows, capacity=need, kept=kept), values)
+            del keys
+            layer.tables = (layer.tables[0], _resized(values, rows=need_rows, capacity=need, kept=kept))
+        self.rows, self.capacity = need_rows, need
+
+    def place(self, prompt: Sequence[Tables], *, row: int) -> None:
+        """Copy a prompt's keys and values, [1, K, P, D] each, to `row`."""
+        for layer, prefilled in zip(self._own, prompt, strict=True):
+            for table, states in zip(layer.tables, prefilled, strict=True):
+                table[row, :, : states.shape[2]] = states[0]
+
+    def move(self, source: int, *, target: int, length: int) -> None:
+        """Copy the first `length` keys and values of one row over another."""
+        for layer in self._own:
+            for table in layer.tables:
+                table[target, :, :length] = table[source, :, :length]
+
+
+def tiled(count: int, tile: int) -> int:
+    """`count` rounded up to a multiple of `tile`."""
+    return -(-count // tile) * tile
+
+
+def tables_of(cache: DynamicCache) -> list[Tables]:
+    """A prefilled prompt's keys and values, layer by layer."""
+    layers: Any = cache.layers
+    return [(layer.keys, layer.values) for layer in layers]
+
+
+def _resized(table: torch.Tensor, *, rows: int, capacity: int, kept: tuple[int, int]) -> torch.Tensor:
+    # zeros, not empty: a masked key still enters a product, and 0 * NaN is NaN
+    fresh = table.new_zeros(rows, table.shape[1], capacity, table.shape[3])
+    fresh[: kept[0], :, : kept[1]] = table[: kept[0], :, : kept[1]]
+    return fresh
+
+
+@contextmanager
+def decoding(model: Any, step: Step) -> Iterator[None]:
+    """Inside, `model` attends by `decode_attention` at `step`; outside it is as it was."""
+    before = model.config._attn_implementation
+    _active.step = step
+    model.config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = before
+        _active.step = None
+
+
+def check_model(model: Any) -> None:
+    """Refuse a model that the decoding attention cannot serve.
+
+    Raises:
+        UserError: the model keeps recurrent state, or does not take its attention from transformers' interface.
+    """
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
+    if strange := kinds - {"full_attention", "sliding_attention"}:
+        raise _unsupported(f"layers of type {', '.join(sorted(strange))}")
+    if not model._supports_attention_backend:
+        raise _unsupported("an attention of its own")
+
+
+def _unsupported(what: str) -> UserError:
+    return UserError(
+        f"policy `local` cannot sample this model: it has {what}",
+        hint="use a dense decoder such as smollm2-135m, or another policy (-s policy.backend=vllm)",
+    )
+
+
+AttentionInterface.register(NAME, decode_attention)

@@ -1,0 +1,175 @@
+"""Tokens a second of the local sampler against `transformers` generate, on the same prompts and reply lengths.
+
+    python tests/bench/sampler.py MODEL_FOLDER [--repeats 3] [--rows 32] [--threads 2] [--json]
+
+Two shapes, both in bfloat16, temperature 0.8, no top-k and no end of sequence, so that the lengths are equal:
+`equal` has distinct prompts of 128 tokens and 48 tokens a reply; `skewed` has groups of 8 that share a prompt
+of 64 to 256 tokens, and replies of 8 to 128 tokens. generate ends each row at its own length (a stopping
+criterion) and decodes until the last row ends; both are counted by the tokens that were asked for. The two
+sides take turns, medians are reported; peak memory comes from a process each. Not here: pass or fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
+
+from selfplay.policy import Request
+from selfplay.policy.local import LocalPolicy
+from selfplay.policy.tokenizer import HFTokenizer
+from selfplay.types import Sampling
+
+TEMPERATURE = 0.8
+
+
+class Endless:
+    """A tokenizer without an end of sequence: every reply has the length that was asked for."""
+
+    def __init__(self, inner: HFTokenizer) -> None:
+        self.inner = inner
+        self.eos_ids: frozenset[int] = frozenset()
+        self.encode, self.encode_chat, self.decode = inner.encode, inner.encode_chat, inner.decode
+
+
+class Lengths(StoppingCriteria):
+    """Ends row i after `lengths[i]` new tokens."""
+
+    def __init__(self, lengths: Sequence[int], *, prompt: int) -> None:
+        self.ends = torch.tensor(lengths) + prompt
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: object) -> torch.Tensor:
+        return input_ids.shape[1] >= self.ends
+
+
+def requests(shape: str, *, rows: int, vocabulary: int) -> list[Request]:
+    """The work of one shape; random ids, the same for both sides."""
+    rng = random.Random(0)
+
+    def prompt(length: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(3, vocabulary) for _ in range(length))
+
+    if shape == "equal":
+        prompts, lengths = [prompt(128) for _ in range(rows)], [48] * rows
+    else:
+        prompts = [p for _ in range(rows // 8) for p in [prompt(rng.randrange(64, 257))] * 8]
+        lengths = [min(128, int(8 * 2 ** rng.expovariate(1.0))) for _ in prompts]
+    return [
+        Request(prompt_ids=p, sampling=Sampling(temperature=TEMPERATURE, max_tokens=n), seed=i)
+        for i, (p, n) in enumerate(zip(prompts, lengths, strict=True))
+    ]
+
+
+def run_ours(model: torch.nn.Module, tokenizer: Endless, work: Sequence[Request], *, rows: int) -> None:
+    """All requests through the local policy."""
+
+    async def play() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            policy = LocalPolicy(model, tokenizer, version=lambda: 0, executor=executor, max_rows=rows)
+            replies = await asyncio.gather(*[policy.sample(request) for request in work])
+            assert all(len(r.token_ids) == w.sampling.max_tokens for r, w in zip(replies, work, strict=True))
+            await policy.aclose()
+
+    asyncio.run(play())
+
+
+def run_theirs(model: torch.nn.Module, work: Sequence[Request]) -> None:
+    """All requests in one generate call, padded on the left."""
+    longest = max(len(w.prompt_ids) for w in work)
+    ids = torch.tensor([[0] * (longest - len(w.prompt_ids)) + list(w.prompt_ids) for w in work])
+    mask = torch.tensor([[0] * (longest - len(w.prompt_ids)) + [1] * len(w.prompt_ids) for w in work])
+    lengths = [w.sampling.max_tokens for w in work]
+    with torch.inference_mode():
+        model.generate(  # type: ignore[operator]
+            ids,
+            attention_mask=mask,
+            do_sample=True,
+            temperature=TEMPERATURE,
+            top_k=0,
+            top_p=1.0,
+            eos_token_id=None,
+            pad_token_id=0,
+            max_new_tokens=max(lengths),
+            stopping_criteria=StoppingCriteriaList([Lengths(lengths, prompt=longest)]),
+        )
+
+
+def measure(folder: Path, *, shape: str, sides: Sequence[str], repeats: int, rows: int) -> dict[str, dict[str, float]]:
+    """Median tokens a second and CPU seconds of each side, in turns, after one warm-up each."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    model.generation_config.eos_token_id = None
+    tokenizer = Endless(HFTokenizer(folder))
+    work = requests(shape, rows=rows, vocabulary=model.config.vocab_size)
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    tokens = sum(w.sampling.max_tokens for w in work)
+    wall: dict[str, list[float]] = {side: [] for side in sides}
+    cpu: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(repeats + 1):
+        for side in sides:
+            started, started_cpu = time.perf_counter(), time.process_time()
+            if side == "ours":
+                run_ours(model, tokenizer, work, rows=rows)
+            else:
+                run_theirs(model, work)
+            wall[side].append(time.perf_counter() - started)
+            cpu[side].append(time.process_time() - started_cpu)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        side: {
+            "tokens": tokens,
+            "tokens_per_second": tokens / statistics.median(wall[side][1:] or wall[side]),
+            "seconds": statistics.median(wall[side][1:] or wall[side]),
+            "cpu_seconds": statistics.median(cpu[side][1:] or cpu[side]),
+            "peak_mib_over_model": peak - base,
+        }
+        for side in sides
+    }
+
+
+def main() -> None:
+    """Print one line a shape and side, and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--shape", choices=("equal", "skewed"), action="append")
+    parser.add_argument("--side", choices=("ours", "theirs"), action="append")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    sides = options.side or ["ours", "theirs"]
+    report: dict[str, dict[str, dict[str, float]]] = {}
+    for shape in options.shape or ["equal", "skewed"]:
+        found = measure(options.folder, shape=shape, sides=sides, repeats=options.repeats, rows=options.rows)
+        if len(sides) > 1:
+            for side in sides:
+                command = [sys.executable, __file__, str(options.folder), "--repeats", "0", "--json"]
+                command += ["--rows", str(options.rows), "--shape", shape, "--side", side]
+                command += ["--threads", str(options.threads)]
+                alone = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                found[side]["peak_mib_over_model"] = json.loads(alone)[shape][side]["peak_mib_over_model"]
+        report[shape] = found
+        if not options.json:
+            for side, row in found.items():
+                print(shape, side, *(f"{name}={value:.1f}" for name, value in row.items()), flush=True)
+            if len(sides) > 1:
+                print(shape, f"ratio={found['theirs']['seconds'] / found['ours']['seconds']:.2f}", flush=True)
+    if options.json:
+        print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
