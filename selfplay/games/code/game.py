@@ -208,7 +208,8 @@ class CodeGame:
         return None
 
     def _task(self, bug: Bug, *, seed: Seed, step: int, parent_id: str | None, split: Split) -> Task:
-        key = bugs.key_of(bug)
+        # note: a dev task is another task than the same bug proposed in play, or that would be its duplicate.
+        key = bugs.key_of(bug) if split == "train" else f"{split}:{bugs.key_of(bug)}"
         payload = {
             **{name: seed.payload[name] for name in ("path", "qualname", "line", "source", "doc")},
             "buggy": bug.source,

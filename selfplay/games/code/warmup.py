@@ -29,9 +29,9 @@ from selfplay.games.code import edits
 from selfplay.games.code.mutate import Mutation, mutations
 from selfplay.types import draw, record
 
-MAX_LINES = 25
+MAX_LINES = 15
 """Longest function, in lines as shown (a docstring counts with its first words only)."""
-MAX_CHARS = 800
+MAX_CHARS = 400
 """Longest function, in characters as shown."""
 INJECTOR_EVERY = 4
 """One example in this many is the injector's: it carries several replies, a repairer's only one."""

@@ -1,0 +1,177 @@
+"""From a configuration to a run: opens the ledger, builds every part, plays, and closes all of it.
+
+Not here: the loop itself (`loop`), which names stand for which parts (`parts`), where settings come from
+(`config`), the plan's text (`plan`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from selfplay import curriculum, loop, parts
+from selfplay.config import Config, diff, from_run
+from selfplay.errors import NotFound, UserError
+from selfplay.events import Event, Interrupt, Observer
+from selfplay.ledger import Ledger
+from selfplay.parts import waiting
+from selfplay.plan import plan
+from selfplay.project import Project
+from selfplay.rollout import Player
+from selfplay.stages import Clock, Interrupted, Pools
+from selfplay.types import record
+from selfplay.warmup import WarmUp
+
+__all__ = ["Outcome", "assemble", "execute", "plan", "settings_of"]
+
+
+@record
+class Outcome:
+    """How a launch ended."""
+
+    stop: Literal["done", "interrupted"]
+    steps: int
+    """Closed steps, in all."""
+
+
+def execute(config: Config, *, project: Project, folder: Path, observe: Observer, interrupt: Interrupt) -> Outcome:
+    """Play until the configured steps are closed; the same call again goes on where it stopped.
+
+    Raises:
+        UserError: the folder holds a run of other settings, or a setting cannot be honoured.
+        Held: another process holds the run.
+        NotReady, RunFailed: as the parts say.
+    """
+    with _ledger(config, project=project, folder=folder) as ledger:
+        how = "failed"
+        try:
+            config.write(folder)
+            outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt))
+            how = outcome.stop
+            return outcome
+        finally:
+            ledger.end_launch(how)
+
+
+def _ledger(config: Config, *, project: Project, folder: Path) -> Ledger:
+    """The run's ledger: made at the first launch, held and compared at every other."""
+    try:
+        recorded = Ledger.read(folder)
+    except NotFound:
+        return Ledger.create(
+            folder,
+            config_digest=config.digest,
+            config=config.values(),
+            seed=config.run.seed,
+            game=config.run.game,
+        )
+    with recorded:
+        row = recorded.run_row()
+    if row.config_digest != config.digest:
+        raise _changed(config, row.config, folder=folder, project=project)
+    return Ledger.open(folder)
+
+
+def _changed(config: Config, recorded: Any, *, folder: Path, project: Project) -> UserError:
+    lines = [f"  {d.key}  {d.old!r} -> {d.new!r}" for d in diff(from_run(folder, project=project, environ={}), config)]
+    return UserError(
+        f"run `{folder.name}` was started with other settings\n\n" + "\n".join(lines),
+        hint=f"go on with its own: selfplay run {folder / 'config.toml'} --name {folder.name}"
+        f"\n      or start another: add --name NAME",
+    )
+
+
+async def _execute(
+    config: Config, project: Project, folder: Path, ledger: Ledger, observe: Observer, interrupt: Interrupt
+) -> Outcome:
+    parts = assemble(config, project=project, folder=folder, ledger=ledger, observe=observe, interrupt=interrupt)
+    async with parts as run:
+        try:
+            steps = await loop.run(run)
+        except Interrupted:
+            return Outcome(stop="interrupted", steps=ledger.last_closed_step() + 1)
+        return Outcome(stop="done", steps=steps)
+
+
+@asynccontextmanager
+async def assemble(
+    config: Config, *, project: Project, folder: Path, ledger: Ledger, observe: Observer, interrupt: Interrupt
+) -> AsyncIterator[loop.Run]:
+    """Every part of a run, built whole; closed in reverse order, whatever happens."""
+    async with AsyncExitStack() as stack:
+        torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
+        stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
+        players = parts.roles(config, project)
+        game, sandbox = await parts.game(config, project, players, observe=observe, stack=stack)
+        observe(waiting("model", f"the model {config.policy.model}"))
+        job = partial(parts.learner, config, players)
+        model = await asyncio.get_running_loop().run_in_executor(torch_thread, job)
+        policy = parts.policy(config, model, torch_thread)
+        stack.push_async_callback(policy.aclose)
+        settings = settings_of(config, players)
+        data = {
+            "run": folder.name,
+            "folder": str(folder),
+            "game": config.run.game,
+            "model": config.policy.model,
+            "steps": config.run.steps,
+            "done": ledger.last_closed_step() + 1,
+            "warmup": config.warmup.steps,
+            "sandbox": sandbox,
+            "device": model.origin,
+        }
+        observe(Event(kind="launch", data=data))
+        yield loop.Run(
+            settings=settings,
+            config_digest=config.digest,
+            folder=folder,
+            ledger=ledger,
+            game=game,
+            policy=policy,
+            learner=model.trainer,
+            curriculum=parts.named(config.curriculum.choose, curriculum),
+            advantages=parts.advantages(config),
+            pools=Pools(
+                ledger=ledger,
+                player=Player(policy=policy, config_digest=config.digest, seed=config.run.seed),
+                observe=observe,
+                interrupt=interrupt,
+                clock=Clock(),
+                rows=asyncio.Semaphore(settings.rows),
+                workers=asyncio.Semaphore(settings.workers),
+                retries=settings.retries,
+            ),
+            torch_thread=torch_thread,
+            warm_cache=parts.warm_cache(config, model),
+        )
+
+
+def settings_of(config: Config, players: parts.Players) -> loop.Settings:
+    """The loop's numbers."""
+    return loop.Settings(
+        seed=config.run.seed,
+        steps=config.run.steps,
+        save_every=config.run.save_every,
+        keep_saves=config.run.keep_saves,
+        seeds_per_step=config.curriculum.seeds,
+        proposals=config.play.proposals,
+        attempts=config.play.attempts,
+        min_groups=config.play.min_groups,
+        max_refills=config.play.refills,
+        novelty=config.rewards.novelty,
+        kl=config.learner.kl,
+        temperature=players.temperature,
+        train_roles=players.trained(config.roles.train),
+        warmup=WarmUp(
+            steps=config.warmup.steps, examples=config.warmup.examples, check_every=config.warmup.check_every
+        ),
+        rows=2 * config.policy.max_rows,
+        workers=config.sandbox.workers or os.cpu_count() or 1,
+        retries=config.play.tries - 1,
+    )

@@ -1,0 +1,277 @@
+"""Which names of a configuration stand for which parts: game, learner, policy, estimator.
+
+A part that cannot honour a setting refuses here, before anything is spent. torch, transformers and
+docker are imported when a part that needs them is made.
+
+Not here: the order in which parts are made and closed (`build`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfplay.batches import Advantages
+from selfplay.cache import cache_folder
+from selfplay.config import Config
+from selfplay.errors import NotFound, UserError
+from selfplay.events import Event, Observer
+from selfplay.games import Game
+from selfplay.games.rewards import proposer_reward, solver_reward
+from selfplay.project import Project
+from selfplay.types import Role, digest, record
+
+if TYPE_CHECKING:
+    from selfplay.learner.options import Options
+    from selfplay.learner.trainer import Trainer
+    from selfplay.policy import Tokenizer
+    from selfplay.policy.local import LocalPolicy
+
+TOY = "toy"
+"""The model that is not loaded but made: two random layers."""
+
+
+def waiting(stage: str, words: str) -> Event:
+    """A stage without a count, for the screen."""
+    return Event(kind="stage", stage=stage, data={"waits_for": words, "total": None})
+
+
+@record
+class Players:
+    """The two roles of a run."""
+
+    proposer: Role
+    solver: Role
+
+    @property
+    def temperature(self) -> float:
+        """Both sample at it."""
+        return self.proposer.sampling.temperature
+
+    def trained(self, sides: Sequence[str]) -> tuple[str, ...]:
+        """Names of the roles that learn."""
+        return tuple(role.name for role in (self.proposer, self.solver) if role.side in sides)
+
+
+def roles(config: Config, project: Project) -> Players:
+    """Proposer and solver.
+
+    Raises:
+        NotFound: there is no such role.
+        UserError: a role belongs to another game or side, or the two sample at different temperatures.
+    """
+    pair = (project.load_role(config.roles.proposer), project.load_role(config.roles.solver))
+    for role, side in zip(pair, ("proposer", "solver"), strict=True):
+        if role.game != config.run.game or role.side != side:
+            raise UserError(
+                f"role `{role.name}` is the {role.side} of game `{role.game}`, not the {side} of `{config.run.game}`",
+                hint=f"roles of each game: selfplay ls roles; set roles.{side}",
+            )
+    given = config.play.temperature
+    if given is not None:
+        pair = (_at(pair[0], given), _at(pair[1], given))
+    if pair[0].sampling.temperature != pair[1].sampling.temperature:
+        raise UserError(
+            f"roles `{pair[0].name}` and `{pair[1].name}` differ in temperature, and one learner serves both",
+            hint="set one for both: -s play.temperature=1.0",
+        )
+    return Players(proposer=pair[0], solver=pair[1])
+
+
+def _at(role: Role, temperature: float) -> Role:
+    return replace(role, sampling=replace(role.sampling, temperature=temperature))
+
+
+async def game(
+    config: Config, project: Project, players: Players, *, observe: Observer, stack: AsyncExitStack
+) -> tuple[Game, str]:
+    """The game, and its sandbox in words; what they hold is closed with `stack`.
+
+    Raises:
+        NotFound: there is no such game.
+        NotReady: no sandbox works here.
+    """
+    reward = proposer_reward(config.rewards.proposer, alpha=config.rewards.alpha, min_viable=config.play.min_viable)
+    if config.run.game == "echo":
+        from selfplay.games.echo import EchoGame
+
+        toy = EchoGame(
+            proposer=players.proposer, solver=players.solver, proposer_reward=reward, config_digest=config.digest
+        )
+        return toy, "none"
+    if config.run.game != "code":
+        raise NotFound(f"no game `{config.run.game}`", hint="the games: code, echo")
+    from selfplay.games.code import CodeGame, Settings
+    from selfplay.games.code.survey import Rules
+    from selfplay.sandbox.select import choose
+
+    observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind})"))
+    chosen = choose(config.sandbox.kind, folder=sandboxes(project))
+    if chosen.notice:
+        observe(Event(kind="note", data={"text": chosen.notice}))
+    stack.push_async_callback(chosen.provider.aclose)
+    await chosen.provider.reap()
+    code = CodeGame(
+        source=source_of(config, project),
+        cache=cache_folder(),
+        provider=chosen.provider,
+        proposer=players.proposer,
+        solver=players.solver,
+        config_digest=config.digest,
+        settings=Settings(
+            rules=Rules(max_lines=config.game.max_lines),
+            held_out=config.game.held_out,
+            workers=config.sandbox.workers or os.cpu_count() or 1,
+            seconds=config.sandbox.timeout_seconds,
+            rehearsed=config.warmup.steps * config.warmup.examples,
+            seed=config.run.seed,
+        ),
+        proposer_reward=reward,
+        solver_reward=solver_reward(config.rewards.solver),
+    )
+    stack.push_async_callback(code.aclose)
+    return code, chosen.provider.name
+
+
+def sandboxes(project: Project) -> Path | None:
+    """The project's own recipes; None where the shipped ones serve."""
+    own = project.folder / "sandboxes" if project.folder is not None else None
+    return own if own is not None and (own / "python").is_dir() else None
+
+
+def source_of(config: Config, project: Project) -> str:
+    """The source as configured; a relative folder is relative to the project."""
+    source = config.game.source
+    if source.startswith(("./", "../")) and project.folder is not None:
+        return str((project.folder / source).resolve())
+    return source
+
+
+def threads_of(config: Config) -> int:
+    """Torch's threads."""
+    return config.policy.threads or os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The learner, its tokenizer, and where the weights come from."""
+
+    trainer: Trainer
+    tokenizer: Tokenizer
+    origin: str
+
+
+def learner(config: Config, players: Players) -> Model:
+    """Load the model (fetch it where needed) and make its trainer; called on the torch thread.
+
+    Raises:
+        NotFound, NotReady: there is no such model, or it cannot be fetched.
+    """
+    # note: read once, when torch loads its OpenMP. Threads that spin while they wait would take the cores
+    # from the sandboxes: two of them beside a busy core ran six times slower than sleeping ones.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from selfplay.learner.trainer import Trainer
+
+    options = _options(config, players)
+    if config.policy.model == TOY:
+        from selfplay.games.echo import CHARACTERS
+        from selfplay.policy.toy import toy_model
+
+        model, characters = toy_model(config.run.seed, alphabet=CHARACTERS)
+        return Model(
+            trainer=Trainer(model, options=options, tokenizer=characters),
+            tokenizer=characters,
+            origin=f"random, seed {config.run.seed}",
+        )
+    from selfplay.policy.models import resolve
+    from selfplay.policy.tokenizer import HFTokenizer
+
+    found = resolve(config.policy.model, cache=cache_folder())
+    tokenizer = HFTokenizer(found.folder)
+    return Model(
+        trainer=Trainer.from_folder(found.folder, options=options, tokenizer=tokenizer),
+        tokenizer=tokenizer,
+        origin=f"{found.origin} ({found.digest[:12]})",
+    )
+
+
+def _options(config: Config, players: Players) -> Options:
+    from selfplay.learner.options import Options
+
+    weights = config.roles.weights
+    return Options(
+        lr=config.learner.lr,
+        warmup_lr=config.warmup.lr,
+        dtype=config.learner.dtype,
+        weight_decay=config.learner.weight_decay,
+        max_grad_norm=config.learner.max_grad_norm,
+        role_weights="pooled"
+        if weights == "pooled"
+        else {players.proposer.name: weights[0], players.solver.name: weights[1]},
+        loss=config.learner.loss,
+        clip_low=config.learner.clip_low,
+        clip_high=config.learner.clip_high,
+        kl_coef=config.learner.kl,
+        token_budget=config.learner.token_budget,
+        threads=threads_of(config),
+    )
+
+
+def policy(config: Config, model: Model, torch_thread: Executor) -> LocalPolicy:
+    """The sampler on the learner's compute copy."""
+    from selfplay.policy.local import LocalPolicy
+
+    trainer = model.trainer
+    return LocalPolicy(
+        trainer.model,
+        model.tokenizer,
+        version=lambda: trainer.policy_version,
+        executor=torch_thread,
+        max_rows=config.policy.max_rows,
+    )
+
+
+def named(name: str, module: Any) -> Any:
+    """`name` in `module`, or what the dotted path `module:function` names.
+
+    Raises:
+        NotFound: there is no such thing.
+    """
+    path, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(path), attribute) if attribute else getattr(module, path)
+    except (ImportError, AttributeError) as error:
+        raise NotFound(f"`{name}` is not in {module.__name__} and is no `module:function`: {error}") from error
+
+
+def advantages(config: Config) -> Advantages:
+    """The estimator of one group."""
+    from selfplay.learner import grpo
+
+    known = grpo.ESTIMATORS.get(config.learner.estimator)
+    found: Advantages = known if known is not None else named(config.learner.estimator, grpo)
+    return found
+
+
+def warm_cache(config: Config, model: Model) -> Path | None:
+    """Where warmed weights of these settings lie; None where there is no warm-up or no cache is wanted.
+
+    The key holds every setting that affects results, the origin of the weights and the fingerprint: fewer hits
+    than possible, none of them wrong.
+    """
+    if not config.warmup.steps or not config.warmup.cache:
+        return None
+    values = {
+        name: value
+        for name, value in config.values().items()
+        if name.split(".")[0] in ("game", "warmup", "policy", "roles") or name in ("run.seed", "play.temperature")
+    }
+    settings = (config.learner.dtype, config.learner.token_budget, config.learner.max_grad_norm)
+    key = digest("warm", values, settings, model.origin, model.trainer.fingerprint)
+    return cache_folder() / "warm" / key

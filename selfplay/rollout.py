@@ -1,0 +1,118 @@
+"""One role, one subject -> a Trajectory.
+
+`Player.play` renders the role's prompt, samples the reply and returns the record. The single-turn
+form is all that is here: an agent with tools is a longer loop over the same records, in which the
+next prompt has the previous ids as an exact prefix.
+
+Not here: which plays are owed (`loop`), what a reply is worth (`games`).
+
+Example:
+    >>> player = Player(policy=policy, config_digest="c0ffee", seed=0)
+    >>> trajectory = await player.play(Play(role=role, stage="propose", step=3, subject_id=seed.id, index=0), view)
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jinja2
+
+from selfplay.errors import UserError
+from selfplay.policy import Policy, Request, Tokenizer
+from selfplay.types import Role, Sampling, Stage, Trajectory, Turn, draw, play_id, record
+
+
+@record
+class Play:
+    """One trajectory that is owed: the place it fills."""
+
+    role: Role
+    stage: Stage
+    step: int
+    subject_id: str
+    index: int
+    attempt: int = 0
+
+
+@functools.cache
+def _template(prompt: str) -> jinja2.Template:
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True)
+    return environment.from_string(prompt)
+
+
+def render(role: Role, view: Mapping[str, object]) -> str:
+    """The prompt's text.
+
+    Raises:
+        UserError: the template names a variable that the game does not give, or is no template.
+    """
+    try:
+        return _template(role.prompt).render(**view)
+    except jinja2.TemplateError as error:
+        raise UserError(
+            f"the prompt of role `{role.name}` does not render: {error}",
+            hint=f"the variables are: {', '.join(sorted(view))}; the file is {role.origin}/prompt.md",
+        ) from error
+
+
+def encode(role: Role, text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Ids of a rendered prompt, by the role's `template`."""
+    return tokenizer.encode_chat(text) if role.template == "chat" else tokenizer.encode(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Player:
+    """Plays roles with one policy under one configuration."""
+
+    policy: Policy
+    config_digest: str
+    seed: int
+
+    async def play(self, play: Play, view: Mapping[str, object]) -> Trajectory:
+        """Play `play.role` once on the subject that `view` describes.
+
+        Raises:
+            UserError: the prompt does not render or does not fit the context.
+        """
+        started = time.monotonic()
+        tokenizer = self.policy.tokenizer
+        prompt = render(play.role, view)
+        prompt_ids = encode(play.role, prompt, tokenizer)
+        place = (play.step, play.stage, play.role.name, play.subject_id, play.index, play.attempt)
+        sampling = Sampling(
+            temperature=play.role.sampling.temperature,
+            max_tokens=min(play.role.sampling.max_tokens, play.role.limits.tokens),
+            stop=play.role.sampling.stop,
+        )
+        request = Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(self.seed, *place))
+        completion = await self.policy.sample(request)
+        reply = Turn(
+            speaker="policy",
+            token_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            text=tokenizer.decode(completion.token_ids),
+        )
+        return Trajectory(
+            id=play_id(
+                self.config_digest,
+                step=play.step,
+                stage=play.stage,
+                role=play.role.name,
+                subject_id=play.subject_id,
+                index=play.index,
+                attempt=play.attempt,
+            ),
+            step=play.step,
+            stage=play.stage,
+            role=play.role.name,
+            subject_id=play.subject_id,
+            index=play.index,
+            attempt=play.attempt,
+            turns=(Turn(speaker="prompt", token_ids=prompt_ids, text=prompt), reply),
+            stop=completion.stop,
+            policy_version=completion.policy_version,
+            seconds=time.monotonic() - started,
+        )

@@ -1,0 +1,302 @@
+"""The stages of a step: ask the ledger what is owed, run only that, append each record as it lands.
+
+`play_and_decide` is the one shape: every subject is played n times and each trajectory is decided
+by the game. Plays and decisions are two pools, so a test run never holds a place in the sampler.
+Records come back, and decisions are committed, in submission order, whatever finished first.
+
+Not here: which subjects (`loop`), grouping and learning (`batches`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from selfplay.errors import NotReady
+from selfplay.events import Event, Interrupt
+from selfplay.games import Minted
+from selfplay.ledger import Ledger
+from selfplay.rollout import Play, Player
+from selfplay.types import Fault, Role, Stage, Task, Trajectory, Verdict, VerdictStage
+
+Decide = Callable[[Trajectory], Awaitable[Minted]]
+"""A trajectory's verdict and, for a valid proposal, its task."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; what was not recorded stays owed."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Splits wall-clock time by what the run was doing; the sampler is counted before the verifier."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _active: dict[str, int] = field(default_factory=dict)
+    _since: float = field(default_factory=time.monotonic)
+
+    _ORDER = ("learning", "saving", "sampling", "verification")
+
+    def _settle(self) -> None:
+        now = time.monotonic()
+        doing = next((name for name in self._ORDER if self._active.get(name)), "other")
+        self.seconds[doing] = self.seconds.get(doing, 0.0) + now - self._since
+        self._since = now
+
+    @contextmanager
+    def doing(self, name: str) -> Iterator[None]:
+        """Count the time inside as `name`."""
+        self._settle()
+        self._active[name] = self._active.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._settle()
+            self._active[name] -= 1
+
+    def take(self) -> dict[str, float]:
+        """Seconds by name since the last call."""
+        self._settle()
+        taken, self.seconds = self.seconds, {}
+        return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """What the stages share: where records go, who plays, and how much may be in flight."""
+
+    ledger: Ledger
+    player: Player
+    observe: Callable[[Event], None]
+    interrupt: Interrupt
+    clock: Clock
+    rows: asyncio.Semaphore
+    """Trajectories being sampled."""
+    workers: asyncio.Semaphore
+    """Decisions being made."""
+    retries: int
+    """How often a decision that ended in a fault is tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A trajectory and what was decided about it."""
+
+    trajectory: Trajectory
+    verdict: Verdict
+    task: Task | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a stage is, for the screen."""
+
+    total: int
+    done: int = 0
+    valid: int = 0
+    solved: int = 0
+    tokens: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def after(self, played: Played) -> dict[str, float]:
+        """Count one more; the data of a `tick` event."""
+        self.done += 1
+        self.valid += played.verdict.valid
+        self.solved += bool(played.verdict.passed)
+        self.tokens += played.trajectory.num_sampled
+        return {
+            "done": self.done,
+            "total": self.total,
+            "valid": self.valid,
+            "solved": self.solved,
+            "tokens": self.tokens,
+            "tokens_per_second": self.tokens / max(1e-9, time.monotonic() - self.since),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stint:
+    """One stage of one step: who plays on what, and how it is decided."""
+
+    step: int
+    stage: Stage
+    verdict_stage: VerdictStage
+    role: Role
+    views: Mapping[str, Mapping[str, object]]
+    """Subject id -> prompt variables, in submission order."""
+    count: int
+    """Trajectories a subject."""
+    decide: Decide
+    label: str = ""
+    """For the screen."""
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """(subject, index), in submission order."""
+        return [(subject, index) for subject in self.views for index in range(self.count)]
+
+
+async def play_and_decide(pools: Pools, stint: Stint) -> list[Played]:
+    """Every place of `stint`, played and decided, in submission order.
+
+    Raises:
+        Interrupted: the run is to stop; everything recorded so far is kept.
+        NotReady: the machine failed most decisions, so none of those failures was recorded.
+    """
+    ledger = pools.ledger
+    trajectories = {(t.subject_id, t.index): t for t in ledger.trajectories(stint.step, stint.stage) if not t.fault}
+    verdicts = ledger.verdicts(stint.step, stint.stage, stint.verdict_stage)
+    places = stint.places
+    progress = Progress(total=len(places))
+
+    async def one(place: tuple[str, int]) -> Played:
+        trajectory = trajectories.get(place) or await _play(pools, stint, place)
+        recorded = verdicts.get(trajectory.id)
+        if recorded is not None:
+            task = ledger.task(recorded.task_id) if recorded.task_id else None
+            played = Played(trajectory=trajectory, verdict=recorded, task=task)
+        else:
+            played = await _decide(pools, stint, trajectory)
+        pools.observe(Event(kind="tick", step=stint.step, stage=stint.label, data=progress.after(played)))
+        return played
+
+    waits = "replies and their verdicts"
+    data = {"total": len(places), "waits_for": waits}
+    pools.observe(Event(kind="stage", step=stint.step, stage=stint.label, data=data))
+    return await in_order([one(place) for place in places], _committer(pools, stint, known=verdicts), pools.interrupt)
+
+
+async def _play(pools: Pools, stint: Stint, place: tuple[str, int]) -> Trajectory:
+    subject, index = place
+    async with pools.rows:
+        if pools.interrupt.level:
+            raise Interrupted
+        play = Play(role=stint.role, stage=stint.stage, step=stint.step, subject_id=subject, index=index)
+        with pools.clock.doing("sampling"):
+            trajectory = await pools.player.play(play, stint.views[subject])
+    pools.ledger.append(trajectory)
+    return trajectory
+
+
+async def _decide(pools: Pools, stint: Stint, trajectory: Trajectory) -> Played:
+    """Decide, again after a fault; the last verdict stands, a fault's without a reward.
+
+    What no other decision can change is appended here; tasks and faults wait for their turn.
+    """
+    async with pools.workers:
+        for attempt in range(1 + pools.retries):
+            if pools.interrupt.level:
+                raise Interrupted
+            with pools.clock.doing("verification"):
+                minted = await stint.decide(trajectory)
+            if minted.verdict.fault is None:
+                if minted.task is None:
+                    pools.ledger.append(minted.verdict)
+                break
+            pools.ledger.append_fault(minted.verdict.fault, trajectory_id=trajectory.id, attempt=attempt)
+    return Played(trajectory=trajectory, verdict=minted.verdict, task=minted.task)
+
+
+def _committer(pools: Pools, stint: Stint, *, known: Mapping[str, Verdict]) -> Callable[[Played | None], list[Played]]:
+    """Commits tasks in submission order; failures of the machine only once it is clear that most were not."""
+    held: list[Played] = []
+    fresh: dict[str, Task] = {}
+    decided = 0
+
+    def commit(played: Played | None) -> list[Played]:
+        nonlocal decided
+        if played is None:
+            if len(held) > max(2, decided):
+                raise _machine_failed(held)
+            for late in held:
+                pools.ledger.append(late.verdict)
+            return []
+        if played.verdict.fault is not None and played.trajectory.id not in known:
+            held.append(played)
+            return [played]
+        decided += 1
+        if played.task is None or played.trajectory.id in known:
+            return [played]
+        return [_settle(pools.ledger, stint, played, fresh)]
+
+    return commit
+
+
+def _settle(ledger: Ledger, stint: Stint, played: Played, fresh: dict[str, Task]) -> Played:
+    """Append a minted task and its verdict; a copy shares the task of its step, or is refused if that is older."""
+    task, verdict = played.task, played.verdict
+    assert task is not None
+    earlier = fresh.get(task.id) or ledger.task(task.id)
+    if earlier is None:
+        ledger.append(task, verdict)
+        fresh[task.id] = task
+        return played
+    if earlier.step == stint.step:
+        fresh[task.id] = earlier
+        ledger.append(verdict)
+        return replace(played, task=earlier)
+    verdict = replace(
+        verdict,
+        valid=False,
+        task_id=None,
+        reason="duplicate",
+        why=f"the same task was minted in step {earlier.step}",
+        evidence={**verdict.evidence, "copy_of": earlier.id},
+    )
+    ledger.append(verdict)
+    return replace(played, verdict=verdict, task=None)
+
+
+def _machine_failed(held: Sequence[Played]) -> NotReady:
+    fault = held[0].verdict.fault or Fault(culprit="machine", where="verifier", message=held[0].verdict.why)
+    return NotReady(
+        f"{len(held)} decisions in a row ended in a fault of the {fault.culprit} ({fault.where}): {fault.message}",
+        hint="see what is wrong: selfplay doctor; then type the same run command again, nothing recorded is lost",
+    )
+
+
+async def in_order(
+    jobs: Sequence[Awaitable[Played]],
+    commit: Callable[[Played | None], list[Played]],
+    interrupt: Interrupt,
+) -> list[Played]:
+    """Run `jobs` at once, hand each result to `commit` in their order, and return what it returns.
+
+    `commit(None)` closes the row. When one job fails the others are cancelled, but for `Interrupted`,
+    which lets those in flight finish; at interrupt level 2 everything is cancelled.
+    """
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    watcher = asyncio.ensure_future(_cancel_at_level_two(tasks, interrupt))
+    results: list[Played] = []
+    interrupted = False
+    try:
+        for task in tasks:
+            try:
+                played = await task
+            except Interrupted:
+                interrupted = True
+                continue
+            except asyncio.CancelledError:
+                if interrupt.level < 2:
+                    raise
+                interrupted = True
+                continue
+            results.extend(commit(played))
+        if interrupted:
+            raise Interrupted
+        results.extend(commit(None))
+        return results
+    finally:
+        for pending in (watcher, *tasks):
+            pending.cancel()
+        await asyncio.gather(watcher, *tasks, return_exceptions=True)
+
+
+async def _cancel_at_level_two(tasks: Sequence[asyncio.Task[Played]], interrupt: Interrupt) -> None:
+    while interrupt.level < 2:  # noqa: ASYNC110 (a signal handler may only set a number)
+        await asyncio.sleep(0.1)
+    for task in tasks:
+        task.cancel()

@@ -1,0 +1,72 @@
+"""Names of a configuration become parts, or one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from selfplay import curriculum, parts
+from selfplay.config import Config
+from selfplay.errors import NotFound, UserError
+from selfplay.project import Project
+
+
+def test_both_roles_sample_at_one_temperature(
+    tmp_path: Path, toy_config: Callable[..., Config], project: Project
+) -> None:
+    assert parts.roles(toy_config("play.temperature=0.7"), project).temperature == 0.7
+    for name, temperature in (("echo_proposer", 1.0), ("echo_solver", 0.5)):
+        folder = tmp_path / "roles" / name
+        folder.mkdir(parents=True)
+        side = name.split("_")[1]
+        text = f'game = "echo"\nside = "{side}"\n[sampling]\ntemperature = {temperature}\nmax_tokens = 4\n'
+        (folder / "role.toml").write_text(text)
+        (folder / "prompt.md").write_text(">")
+    other = Project(folder=tmp_path, shipped=project.shipped, runs=tmp_path / "runs")
+    with pytest.raises(UserError, match="temperature"):
+        parts.roles(toy_config(), other)
+    assert parts.roles(toy_config("play.temperature=1.0"), other).temperature == 1.0
+
+
+def test_only_the_asked_sides_learn(toy_config: Callable[..., Config], project: Project) -> None:
+    players = parts.roles(toy_config(), project)
+    assert players.trained(["solver"]) == ("echo_solver",)
+
+
+def test_dotted_paths_name_functions() -> None:
+    assert parts.named("uniform", curriculum) is curriculum.uniform
+    assert parts.named("selfplay.curriculum:uniform", curriculum) is curriculum.uniform
+    for wrong in ("nothing", "selfplay.curriculum:nothing", "no.such.module:f"):
+        with pytest.raises(NotFound, match=r"nothing|no\.such"):
+            parts.named(wrong, curriculum)
+
+
+def test_a_relative_source_is_relative_to_the_project(toy_config: Callable[..., Config], project: Project) -> None:
+    assert project.folder is not None
+    found = parts.source_of(toy_config("game.source=./tests"), project)
+    assert found == str(project.folder / "tests")
+    assert parts.source_of(toy_config("game.source=pypi:toolz==1.2.0"), project) == "pypi:toolz==1.2.0"
+
+
+def test_a_dotted_estimator_is_used(toy_config: Callable[..., Config]) -> None:
+    assert parts.advantages(toy_config("learner.estimator=selfplay.learner.grpo:raw"))([1.0, 2.0]) == (1.0, 2.0)
+    assert parts.advantages(toy_config("learner.estimator=dr_grpo"))([1.0, 0.0]) == (0.5, -0.5)
+    with pytest.raises(NotFound):
+        parts.advantages(toy_config("learner.estimator=nothing"))
+
+
+def test_the_warm_cache_depends_on_what_the_weights_depend_on(
+    toy_config: Callable[..., Config], project: Project
+) -> None:
+    def key(*sets: str) -> Path | None:
+        config = toy_config("warmup.steps=2", *sets)
+        return parts.warm_cache(config, parts.learner(config, parts.roles(config, project)))
+
+    same = key()
+    assert same is not None
+    assert key("learner.clip_high=0.3", "run.steps=99") == same
+    assert key("warmup.lr=0.5") != same
+    assert key("run.seed=1") != same
+    assert key("warmup.cache=false") is None
