@@ -1,6 +1,6 @@
-"""`selfplay doctor`: is this machine ready? Facts, a verdict and a fix a line.
+"""`selfplay doctor`: is this machine ready? Facts, a verdict and a fix a line; `--fix` builds what it can.
 
-Not here: mending anything.
+Not here: how an image is built (`sandbox.image`), installing system packages.
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ class Check:
 
 
 @click.command("doctor", short_help="Is this machine ready?")
+@click.option("--fix", is_flag=True, help="Build what is missing and can be built: the image of a Docker sandbox.")
 @common
-def command(session: Session) -> int:
+def command(session: Session, *, fix: bool) -> int:
     """Is this machine ready? The exit code is 3 where it is not.
 
     \b
     Examples:
       selfplay doctor
-      selfplay doctor --json
+      selfplay doctor --fix
     """
+    if fix:
+        _build_image(session)
     found = list(checks(session))
     ready = all(check.verdict != "missing" for check in found)
     if session.json:
@@ -62,6 +65,18 @@ def command(session: Session) -> int:
         "this machine is ready: selfplay run" if ready else "this machine is not ready; selfplay demo needs no sandbox"
     )
     return 0 if ready else 3
+
+
+def _build_image(session: Session) -> None:
+    """The Docker image, where an engine answers; silent where none does."""
+    from selfplay.sandbox.image import build_image
+    from selfplay.sandbox.recipe import load_recipe
+    from selfplay.sandbox.select import preflight
+
+    recipe = load_recipe()
+    tried = preflight("docker", recipe=recipe)
+    if not tried.ready and "has no image" in tried.what:
+        session.say(f"the image is {build_image(recipe, say=session.say)}")
 
 
 def checks(session: Session) -> Iterator[Check]:
