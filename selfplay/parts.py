@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 TOY = "toy"
 """The model that is not loaded but made: two random layers."""
+REHEARSED = 400
+"""Warm-up examples whose bugs are tried out beforehand, so that their prompts show failing tests as play does."""
 
 
 def waiting(stage: str, words: str) -> Event:
@@ -129,7 +131,7 @@ async def game(
             held_out=config.game.held_out,
             workers=config.sandbox.workers or os.cpu_count() or 1,
             seconds=config.sandbox.timeout_seconds,
-            rehearsed=config.warmup.steps * config.warmup.examples,
+            rehearsed=min(config.warmup.steps * config.warmup.examples, REHEARSED),
             seed=config.run.seed,
         ),
         proposer_reward=reward,
