@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from selfplay import curriculum, loop, parts
 from selfplay.config import Config, diff, from_run
-from selfplay.errors import NotFound, UserError
+from selfplay.errors import NotFound, SelfplayError, UserError
 from selfplay.events import Event, Interrupt, Observer
 from selfplay.ledger import Ledger
 from selfplay.parts import waiting
@@ -48,15 +49,31 @@ def execute(config: Config, *, project: Project, folder: Path, observe: Observer
         Held: another process holds the run.
         NotReady, RunFailed: as the parts say.
     """
-    with _ledger(config, project=project, folder=folder) as ledger:
-        how = "failed"
-        try:
-            config.write(folder)
-            outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt))
-            how = outcome.stop
-            return outcome
-        finally:
-            ledger.end_launch(how)
+    fresh = not folder.exists()
+    try:
+        with _ledger(config, project=project, folder=folder) as ledger:
+            how = "failed"
+            try:
+                config.write(folder)
+                outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt))
+                how = outcome.stop
+                return outcome
+            finally:
+                ledger.end_launch(how)
+    except SelfplayError:
+        if fresh:
+            _forget(folder)
+        raise
+
+
+def _forget(folder: Path) -> None:
+    """Remove a run that failed before it recorded anything, so that the mended command can take its name."""
+    if not (folder / "ledger.db").exists():
+        return
+    with Ledger.read(folder) as ledger:
+        if ledger.seeds():
+            return
+    shutil.rmtree(folder)
 
 
 def _ledger(config: Config, *, project: Project, folder: Path) -> Ledger:

@@ -1,0 +1,47 @@
+"""A run is built whole or not at all, and what failed before it began leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from selfplay.build import Outcome
+from selfplay.errors import Held, UserError
+from selfplay.ledger import Ledger
+
+Play = Callable[..., Outcome]
+
+
+def test_a_run_that_never_began_leaves_its_name_free(tmp_path: Path, play: Play) -> None:
+    with pytest.raises(UserError, match="no model"):
+        play(tmp_path / "run", "policy.model=smollm2-13m")
+    assert not (tmp_path / "run").exists()
+    assert play(tmp_path / "run", steps=1).steps == 1
+
+
+def test_a_run_that_had_begun_is_kept(tmp_path: Path, play: Play) -> None:
+    folder = tmp_path / "run"
+    play(folder, steps=1)
+    with pytest.raises(UserError, match="other settings"):
+        play(folder, "policy.model=smollm2-13m")
+    with Ledger.read(folder) as ledger:
+        assert ledger.last_closed_step() == 0
+
+
+def test_a_held_run_is_left_alone(tmp_path: Path, play: Play) -> None:
+    folder = tmp_path / "run"
+    play(folder, steps=1)
+    with Ledger.open(folder), pytest.raises(Held):
+        play(folder, steps=2)
+    assert play(folder, steps=2).steps == 2
+
+
+def test_how_each_launch_ended_is_on_record(tmp_path: Path, play: Play) -> None:
+    folder = tmp_path / "run"
+    play(folder, steps=1)
+    play(folder, steps=2)
+    with Ledger.read(folder) as ledger:
+        assert [launch.how for launch in ledger.launches()] == ["done", "done"]
+    assert (folder / "config.toml").read_text().startswith("# The resolved settings")
