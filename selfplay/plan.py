@@ -14,6 +14,7 @@ from selfplay.config import Config
 from selfplay.games.rewards import proposer_reward, solver_reward
 from selfplay.project import Project
 from selfplay.views.plan import PlanRow
+from selfplay.warmup import WarmUp
 
 
 def plan(config: Config, project: Project) -> tuple[PlanRow, ...]:
@@ -80,7 +81,9 @@ def _warmup(config: Config) -> Iterator[PlanRow]:
         return
     value = f"at most {warmup.steps} updates of {warmup.examples} examples, learning rate {warmup.lr:g}"
     yield PlanRow(section="warm-up", name="supervised", value=value, note="procedural bugs; train seeds only")
-    rule = "dev set: at least 30 % valid and 10-60 % solved"
+    ends = WarmUp(steps=warmup.steps, examples=warmup.examples, check_every=warmup.check_every)
+    low, high = ends.solve_rate
+    rule = f"dev set: at least {ends.min_valid:.0%} valid and {low:.0%} to {high:.0%} solved"
     yield PlanRow(section="warm-up", name="ends", value=f"{rule}, looked at every {warmup.check_every} updates")
 
 
