@@ -35,13 +35,13 @@ from selfplay.batches import Advantages, batch_of, groups_of
 from selfplay.curriculum import Curriculum
 from selfplay.errors import RunFailed
 from selfplay.events import Event
-from selfplay.games import Game, Minted
+from selfplay.games import Game
 from selfplay.learner import Learner
 from selfplay.ledger import Ledger
 from selfplay.measures import counts_of, shown
 from selfplay.policy import Policy
-from selfplay.stages import Interrupted, Played, Pools, Stint, play_and_decide
-from selfplay.types import Choice, Group, Seed, Task, Trajectory, Update, Verdict, record
+from selfplay.stages import Interrupted, Played, Pools, attempt, propose
+from selfplay.types import Choice, Group, Seed, Task, Update, Verdict, record
 
 T = TypeVar("T")
 
@@ -128,8 +128,10 @@ async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Update:
     groups: tuple[Group, ...] = ()
     for refill in range(1 + run.settings.max_refills):
         chosen = await choose(run, seeds, step, refill)
-        proposals += await propose(run, [by_id(seeds, choice.subject_id) for choice in chosen], step)
-        attempts += await attempt(run, unattempted(proposals, attempts), step)
+        subjects = [by_id(seeds, choice.subject_id) for choice in chosen]
+        proposals += await propose(run.pools, run.game, subjects, step=step, count=run.settings.proposals)
+        tasks = unattempted(proposals, attempts)
+        attempts += await attempt(run.pools, run.game, tasks, step=step, count=run.settings.attempts)
         grades = grade(run, proposals, attempts)
         groups = groups_of([*proposals, *attempts], grades, advantages=run.advantages)
         if sum(group.informative for group in groups) >= run.settings.min_groups:
@@ -158,46 +160,6 @@ async def choose(run: Run, seeds: Sequence[Seed], step: int, refill: int) -> Seq
         await asyncio.wrap_future(run.ledger.append(*fresh))
         recorded = (*recorded, *fresh)
     return recorded[refill * n : (refill + 1) * n]
-
-
-async def propose(run: Run, seeds: Sequence[Seed], step: int) -> list[Played]:
-    """Proposals on each seed, minted."""
-    subjects = {seed.id: seed for seed in seeds}
-
-    async def mint(proposal: Trajectory) -> Minted:
-        return await run.game.mint(proposal, subjects[proposal.subject_id])
-
-    stint = Stint(
-        step=step,
-        stage="propose",
-        verdict_stage="mint",
-        role=run.game.proposer,
-        views={seed.id: run.game.proposer_view(seed) for seed in seeds},
-        count=run.settings.proposals,
-        decide=mint,
-        label="propose",
-    )
-    return await play_and_decide(run.pools, stint)
-
-
-async def attempt(run: Run, tasks: Sequence[Task], step: int) -> list[Played]:
-    """Attempts on each task, judged. A task that several proposals share is attempted once."""
-    subjects = {task.id: task for task in tasks}
-
-    async def judge(trajectory: Trajectory) -> Minted:
-        return Minted(verdict=await run.game.judge(trajectory, subjects[trajectory.subject_id]), task=None)
-
-    stint = Stint(
-        step=step,
-        stage="attempt",
-        verdict_stage="judge",
-        role=run.game.solver,
-        views={task.id: run.game.solver_view(task) for task in tasks},
-        count=run.settings.attempts,
-        decide=judge,
-        label="attempt",
-    )
-    return await play_and_decide(run.pools, stint)
 
 
 def grade(run: Run, proposals: Sequence[Played], attempts: Sequence[Played]) -> dict[str, Verdict]:

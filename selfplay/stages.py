@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from selfplay.errors import NotReady
 from selfplay.events import Event, Interrupt
-from selfplay.games import Minted
+from selfplay.games import Game, Minted
 from selfplay.ledger import Ledger
 from selfplay.rollout import Play, Player
-from selfplay.types import Fault, Role, Stage, Task, Trajectory, Verdict, VerdictStage
+from selfplay.types import Fault, Role, Seed, Stage, Task, Trajectory, Verdict, VerdictStage
 
 Decide = Callable[[Trajectory], Awaitable[Minted]]
 """A trajectory's verdict and, for a valid proposal, its task."""
@@ -137,6 +137,51 @@ class Stint:
     def places(self) -> list[tuple[str, int]]:
         """(subject, index), in submission order."""
         return [(subject, index) for subject in self.views for index in range(self.count)]
+
+
+async def propose(
+    pools: Pools, game: Game, seeds: Sequence[Seed], *, step: int, count: int, stage: Stage = "propose"
+) -> list[Played]:
+    """`count` proposals on each seed, minted; only the stage `propose` makes tasks to be played."""
+    subjects = {seed.id: seed for seed in seeds}
+
+    async def mint(proposal: Trajectory) -> Minted:
+        minted = await game.mint(proposal, subjects[proposal.subject_id])
+        return minted if stage == "propose" else Minted(verdict=replace(minted.verdict, task_id=None), task=None)
+
+    stint = Stint(
+        step=step,
+        stage=stage,
+        verdict_stage="mint",
+        role=game.proposer,
+        views={seed.id: game.proposer_view(seed) for seed in seeds},
+        count=count,
+        decide=mint,
+        label="propose" if stage == "propose" else "dev propose",
+    )
+    return await play_and_decide(pools, stint)
+
+
+async def attempt(
+    pools: Pools, game: Game, tasks: Sequence[Task], *, step: int, count: int, stage: Stage = "attempt"
+) -> list[Played]:
+    """`count` attempts on each task, judged. A task that several proposals share is attempted once."""
+    subjects = {task.id: task for task in tasks}
+
+    async def judge(trajectory: Trajectory) -> Minted:
+        return Minted(verdict=await game.judge(trajectory, subjects[trajectory.subject_id]), task=None)
+
+    stint = Stint(
+        step=step,
+        stage=stage,
+        verdict_stage="judge",
+        role=game.solver,
+        views={task.id: game.solver_view(task) for task in subjects.values()},
+        count=count,
+        decide=judge,
+        label="attempt" if stage == "attempt" else "dev attempt",
+    )
+    return await play_and_decide(pools, stint)
 
 
 async def play_and_decide(pools: Pools, stint: Stint) -> list[Played]:

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from selfplay.errors import RunFailed
 from selfplay.events import Event
-from selfplay.games import Minted
-from selfplay.stages import Interrupted, Played, Stint, play_and_decide
-from selfplay.types import Save, Trajectory, Update, record
+from selfplay.stages import Interrupted, Played, attempt, propose
+from selfplay.types import Save, Update, record
 
 if TYPE_CHECKING:
     from selfplay.loop import Run
@@ -115,42 +114,8 @@ async def _ready(run: Run, index: int) -> bool:
         return False
     if fresh := [task for task in tasks if run.ledger.task(task.id) is None]:
         run.ledger.append(*fresh)
-    by_seed = {seed.id: seed for seed in seeds}
-    by_task = {task.id: task for task in tasks}
-
-    async def mint(proposal: Trajectory) -> Minted:
-        minted = await game.mint(proposal, by_seed[proposal.subject_id])
-        return Minted(verdict=replace(minted.verdict, task_id=None), task=None)
-
-    async def judge(attempt: Trajectory) -> Minted:
-        return Minted(verdict=await game.judge(attempt, by_task[attempt.subject_id]), task=None)
-
-    proposals = await play_and_decide(
-        run.pools,
-        Stint(
-            step=index,
-            stage="evaluate",
-            verdict_stage="mint",
-            role=game.proposer,
-            views={seed.id: game.proposer_view(seed) for seed in seeds},
-            count=plan.proposals,
-            decide=mint,
-            label="dev propose",
-        ),
-    )
-    attempts = await play_and_decide(
-        run.pools,
-        Stint(
-            step=index,
-            stage="evaluate",
-            verdict_stage="judge",
-            role=game.solver,
-            views={task.id: game.solver_view(task) for task in tasks},
-            count=plan.attempts,
-            decide=judge,
-            label="dev attempt",
-        ),
-    )
+    proposals = await propose(run.pools, game, seeds, step=index, count=plan.proposals, stage="evaluate")
+    attempts = await attempt(run.pools, game, tasks, step=index, count=plan.attempts, stage="evaluate")
     return _in_range(run, index, proposals, attempts)
 
 
