@@ -244,7 +244,7 @@ def check_model(model: Any) -> None:
 def _unsupported(what: str) -> UserError:
     return UserError(
         f"policy `local` cannot sample this model: it has {what}",
-        hint="use a dense decoder such as smollm2-135m, or another policy (-s policy.backend=vllm)",
+        hint="name a dense decoder, such as -s policy.model=smollm2-135m",
     )
 
 

@@ -30,7 +30,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,7 +117,7 @@ class LocalPolicy:
         self._version = version
         self._executor = executor
         self._engine = Engine(model, tokenizer, max_rows=max_rows, kv_tokens=kv_tokens)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._waiting: deque[_Call] = deque()
         self._calls: dict[Row, _Call] = {}
         self._running = self._closed = False
@@ -156,11 +156,11 @@ class LocalPolicy:
         with self._lock:
             if self._closed:
                 raise RunFailed("the policy is closed")
-            self._waiting.append(call)
             if not self._running:
+                self._submit()
                 self._running = True
                 self._idle.clear()
-                self._executor.submit(self._work)
+            self._waiting.append(call)
         try:
             return await call.future
         finally:
@@ -180,7 +180,7 @@ class LocalPolicy:
         if len(prompt) >= self._context:
             raise UserError(
                 f"the prompt has {len(prompt)} tokens, and prompt and reply together may have {self._context}",
-                hint="shorten the role's prompt, or raise policy.max_context",
+                hint="shorten the role's prompt.md or what it shows, or name a model with a longer context",
             )
         if not prompt or min(prompt) < 0 or max(prompt) >= self._vocabulary:
             raise UserError(f"the prompt is empty or holds ids outside the vocabulary (0..{self._vocabulary - 1})")
@@ -191,6 +191,15 @@ class LocalPolicy:
                 hint="max_tokens is at least 1, temperature at least 0, and a stop string is not empty",
             )
 
+    def _submit(self) -> None:
+        self._executor.submit(self._work).add_done_callback(self._ended)
+
+    def _ended(self, slice_: Future[None]) -> None:
+        # an executor that shuts down cancels the slice that waits: its callers must not wait for ever
+        if slice_.cancelled():
+            with self._lock:
+                self._drop(None)
+
     def _work(self) -> None:
         """One slice on the torch thread; goes to the end of the executor's queue while there is more to do."""
         began = time.perf_counter()
@@ -199,7 +208,7 @@ class LocalPolicy:
                 while time.perf_counter() - began < _SLICE_SECONDS:
                     if not self._advance():
                         return
-            self._executor.submit(self._work)
+            self._submit()
         except BaseException as error:
             with self._lock:
                 self._drop(error)

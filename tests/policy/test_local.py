@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -174,6 +175,27 @@ def test_the_torch_thread_is_shared_between_slices(local: Local) -> None:
 
     with thread:
         asyncio.run(play())
+
+
+def test_a_torch_thread_that_shuts_down_leaves_nobody_waiting(local: Local) -> None:
+    model, _ = toy_model(0)
+    thread = ThreadPoolExecutor(1)
+    policy = local(model, executor=thread)
+    hold = threading.Event()
+
+    async def play() -> None:
+        thread.submit(hold.wait)
+        task = asyncio.create_task(policy.sample(request("a")))
+        await asyncio.sleep(0.01)
+        thread.shutdown(wait=False, cancel_futures=True)
+        hold.set()
+        await asyncio.wait([task], timeout=20)
+        assert task.cancelled()
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await policy.sample(request("a"))
+        await policy.aclose()
+
+    asyncio.run(play())
 
 
 def test_the_context_limits_prompt_and_reply(local: Local) -> None:

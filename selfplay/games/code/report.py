@@ -55,7 +55,9 @@ def parse(content: bytes) -> Report:
 def message(text: str, *, limit: int = MAX_MESSAGE) -> str:
     """The first line of what a test said, fit to show and the same in every run."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    # note: pytest cuts long representations in their middle, which may take the 0 of an address or more of it.
     line = re.sub(r"0x[0-9a-fA-F]+", "0x", line)
+    line = re.sub(r"\.\.\.x?[0-9a-fA-F]+>", "...>", line)
     line = re.sub(r"/tmp/[\w./-]+", "/tmp", line)
     line = "".join(c if c.isprintable() else "?" for c in line)
     return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -62,6 +62,7 @@ def test_what_is_no_report_is_a_value_error(content: bytes) -> None:
 
 def test_messages_are_one_short_line_and_the_same_in_every_run() -> None:
     assert message("\n  assert <T at 0x7f12> == 3\n + where") == "assert <T at 0x> == 3"
+    assert message("assert <toolz.tests....x7f0fd0a68c90> == <t...0fd0a68d10>") == "assert <toolz.tests....> == <t...>"
     assert message("no file /tmp/pytest-of-me/pytest-3/x") == "no file /tmp"
     assert message("a\x1b[31mb") == "a?[31mb"
     assert len(message("x" * 1000)) == 120
