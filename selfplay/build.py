@@ -55,7 +55,9 @@ def execute(config: Config, *, project: Project, folder: Path, observe: Observer
             how = "failed"
             try:
                 config.write(folder)
-                outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt))
+                outcome = _finished(config, folder, ledger)
+                if outcome is None:
+                    outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt))
                 how = outcome.stop
                 return outcome
             finally:
@@ -64,6 +66,14 @@ def execute(config: Config, *, project: Project, folder: Path, observe: Observer
         if fresh:
             _forget(folder)
         raise
+
+
+def _finished(config: Config, folder: Path, ledger: Ledger) -> Outcome | None:
+    """Done, where every step is closed and the weights after the last are saved: nothing has to be loaded for that."""
+    steps = ledger.last_closed_step() + 1
+    version = ledger.status().policy_version
+    saved = any(save.policy_version == version and (folder / save.path).is_dir() for save in ledger.saves())
+    return Outcome(stop="done", steps=steps) if steps and steps >= config.run.steps and saved else None
 
 
 def _forget(folder: Path) -> None:

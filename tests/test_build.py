@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from selfplay.build import Outcome
 from selfplay.errors import Held, UserError
+from selfplay.events import Event
 from selfplay.ledger import Ledger
 
 Play = Callable[..., Outcome]
@@ -28,6 +30,17 @@ def test_a_run_that_had_begun_is_kept(tmp_path: Path, play: Play) -> None:
         play(folder, "policy.model=smollm2-13m")
     with Ledger.read(folder) as ledger:
         assert ledger.last_closed_step() == 0
+
+
+def test_a_finished_run_loads_nothing_and_says_done(tmp_path: Path, play: Play) -> None:
+    folder = tmp_path / "run"
+    play(folder, steps=2)
+    events: list[Event] = []
+    assert play(folder, steps=2, observe=events.append) == Outcome(stop="done", steps=2)
+    assert events == []
+    shutil.rmtree(folder / "weights")
+    assert play(folder, steps=2, observe=events.append).steps == 2
+    assert any("re-applying" in str(event.data.get("text")) for event in events)
 
 
 def test_a_held_run_is_left_alone(tmp_path: Path, play: Play) -> None:

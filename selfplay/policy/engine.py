@@ -123,16 +123,18 @@ class Engine:
         if version != self._version:
             self._prompts.clear()
             self._version = version
-        if not rows:
-            return []
+        siblings: dict[tuple[int, ...], list[Row]] = {}
         for row in rows:
             row.version = version
-        prompts = [self._prefill(row.request.prompt_ids) for row in rows]
-        self._draw(rows, torch.cat([prompt.logits_1V for prompt in prompts]))
-        going = [(row, prompt) for row, prompt in zip(rows, prompts, strict=True) if row.stop is None]
-        for row, prompt in going:
-            self._place(row, prompt)
-        self._forget()
+            siblings.setdefault(row.request.prompt_ids, []).append(row)
+        # one prompt after the other, so that few are kept beside the rows
+        for prompt_ids, same in siblings.items():
+            prompt = self._prefill(prompt_ids)
+            self._draw(same, prompt.logits_1V.expand(len(same), -1))
+            for row in same:
+                if row.stop is None:
+                    self._place(row, prompt)
+            self._forget()
         return [row for row in rows if row.stop is not None]
 
     @torch.inference_mode()
@@ -190,8 +192,8 @@ class Engine:
         return known
 
     def _forget(self) -> None:
-        """Keep the prompts used last, up to a quarter of the budget: siblings may come a moment later."""
-        while sum(map(len, self._prompts)) > self._kv_tokens // 4 and len(self._prompts) > 1:
+        """Keep the prompts used last, up to a sixteenth of the budget: siblings may come a moment later."""
+        while sum(map(len, self._prompts)) > self._kv_tokens // 16 and len(self._prompts) > 1:
             self._prompts.popitem(last=False)
 
     def _place(self, row: Row, prompt: _Prompt) -> None:
