@@ -50,7 +50,7 @@ def main() -> int:
         wall = time.monotonic() - began
         with Ledger.read(Path(runs) / "bench") as ledger:
             steps = ledger.step_rows()
-            first = steps[0].closed_at - (ledger.run().at)
+            first = steps[0].closed_at - (ledger.run_row().at)
     print(f"{asked.preset}: {wall:.1f} s for {len(steps)} steps; first step closed after {first:.1f} s")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MiB")
     for name in STAGES:
