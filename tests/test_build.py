@@ -34,12 +34,12 @@ def test_a_run_that_had_begun_is_kept(tmp_path: Path, play: Play) -> None:
 
 def test_a_finished_run_loads_nothing_and_says_done(tmp_path: Path, play: Play) -> None:
     folder = tmp_path / "run"
-    play(folder, steps=2)
+    play(folder, steps=4)
     events: list[Event] = []
-    assert play(folder, steps=2, observe=events.append) == Outcome(stop="done", steps=2)
+    assert play(folder, steps=4, observe=events.append) == Outcome(stop="done", steps=4)
     assert events == []
     shutil.rmtree(folder / "weights")
-    assert play(folder, steps=2, observe=events.append).steps == 2
+    assert play(folder, steps=4, observe=events.append).steps == 2
     assert any("re-applying" in str(event.data.get("text")) for event in events)
 
 

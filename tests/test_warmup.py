@@ -53,7 +53,7 @@ class Taught(EchoGame):
                 split="train",
                 step=-1,
             )
-            for word in ("a", "b", "ab", "cd")
+            for word in ("a", "b", "ab", "ba")
         ]
         return seeds, tasks
 

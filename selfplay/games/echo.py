@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from selfplay.games import Minted
 from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, digest, task_id
 
-ALPHABET = "abcd"
+ALPHABET = "ab"
 MARK = "?"
 CHARACTERS = f"{MARK}>{ALPHABET}"
 """All that prompts and replies of the game are made of."""

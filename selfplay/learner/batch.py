@@ -83,6 +83,12 @@ def num_trained(sample: Sample) -> int:
     return sum(sample.trained)
 
 
+def informative(samples: Sequence[Sample]) -> list[int]:
+    """Positions of the samples with trained tokens whose group has an advantage other than 0."""
+    groups = {sample.group_id for sample in samples if sample.advantage != 0.0}
+    return [i for i, sample in enumerate(samples) if sample.group_id in groups and num_trained(sample)]
+
+
 def _num_inputs(sample: Sample) -> int:
     """Tokens that predict something: all up to the one before the last trained token."""
     return len(sample.trained) - 1 - sample.trained[::-1].index(True)

@@ -10,8 +10,6 @@ model's forward (`forward`), the optimizer (`master`), files (`weights`), groups
 
 Example:
     >>> trainer = Trainer.from_folder(folder, options=Options(lr=1e-6, warmup_lr=1e-4))
-    >>> trainer.update(batch).policy_version
-    1
 
 Shapes: B samples of a micro-batch, T trained tokens of the longest, N trained tokens of all.
 """
@@ -32,9 +30,9 @@ import transformers
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from selfplay.errors import NotFound, RunFailed, UserError
+from selfplay.errors import RunFailed, UserError
 from selfplay.learner import grpo, weights
-from selfplay.learner.batch import Row, num_trained, pack, partition
+from selfplay.learner.batch import Row, informative, num_trained, pack, partition
 from selfplay.learner.examples import demonstrations
 from selfplay.learner.forward import score, supported
 from selfplay.learner.master import TORCH_DTYPES, Master
@@ -98,18 +96,7 @@ class Trainer:
         Raises:
             NotFound: there is no model in `folder`.
         """
-        if not (folder / weights.CONFIG).is_file():
-            raise NotFound(f"no model in {folder}", hint="a folder with config.json and model.safetensors")
-        bars = transformers.utils.logging.is_progress_bar_enabled()
-        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, dtype=torch.float32, local_files_only=True
-            )
-        finally:
-            if bars:
-                transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-        return cls(model, options=options, tokenizer=tokenizer, source=folder)
+        return cls(weights.open_model(folder), options=options, tokenizer=tokenizer, source=folder)
 
     @property
     def policy_version(self) -> int:
@@ -155,7 +142,7 @@ class Trainer:
             UserError: `kl_coef` is set and no reference is pinned.
         """
         started = time.perf_counter()
-        members = _informative(batch.samples)
+        members = informative(batch.samples)
         if recorded is not None and recorded.skipped is not None:
             return self._skipped(batch, why=recorded.skipped)
         if not members:
@@ -409,9 +396,3 @@ class Trainer:
 def _split(values_N: Tensor, row: Row) -> list[Tensor]:
     """The values of each member of `row`."""
     return list(values_N.split_with_sizes(list(row.lengths)))
-
-
-def _informative(samples: Sequence[Sample]) -> list[int]:
-    """Positions of the samples with trained tokens whose group has an advantage other than 0."""
-    groups = {sample.group_id for sample in samples if sample.advantage != 0.0}
-    return [i for i, sample in enumerate(samples) if sample.group_id in groups and num_trained(sample)]

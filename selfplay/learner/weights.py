@@ -20,11 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from selfplay.errors import NotReady, RunFailed
+from selfplay.errors import NotFound, NotReady, RunFailed
 from selfplay.types import record
 
 MODEL = "model.safetensors"
@@ -56,6 +57,26 @@ class Stored:
     moments: Mapping[str, Tensor]
     """Optimizer moments by name."""
     counters: Mapping[str, str]
+
+
+def open_model(folder: Path) -> nn.Module:
+    """The causal language model in `folder` (Hugging Face layout), in float32; nothing is downloaded.
+
+    Raises:
+        NotFound: there is no model in `folder`.
+    """
+    if not (folder / CONFIG).is_file():
+        raise NotFound(f"no model in {folder}", hint="a folder with config.json and model.safetensors")
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True
+        )
+    finally:
+        if bars:
+            transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    return model
 
 
 def tensors_digest(tensors: Mapping[str, Tensor], *, extra: Mapping[str, str] | None = None) -> str:
