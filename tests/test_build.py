@@ -39,7 +39,7 @@ def test_a_finished_run_loads_nothing_and_says_done(tmp_path: Path, play: Play) 
     assert play(folder, steps=4, observe=events.append) == Outcome(stop="done", steps=4)
     assert events == []
     shutil.rmtree(folder / "weights")
-    assert play(folder, steps=4, observe=events.append).steps == 2
+    assert play(folder, steps=4, observe=events.append).steps == 4
     assert any("re-applying" in str(event.data.get("text")) for event in events)
 
 
