@@ -1,10 +1,14 @@
 """`selfplay doctor`: is this machine ready? Facts, a verdict and a fix a line; `--fix` builds what it can.
 
+Isolation is proved by trying: inside a sandbox of each ready backend it reaches out, forks, fills memory and disk,
+reads and climbs, and says what stopped it.
+
 Not here: how an image is built (`sandbox.image`), installing system packages.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import os
 import platform
@@ -12,13 +16,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from selfplay.cli.session import Session, common
 from selfplay.errors import SelfplayError
 from selfplay.types import record
+
+if TYPE_CHECKING:
+    from selfplay.sandbox.proof import Attempt
+    from selfplay.sandbox.recipe import Recipe
 
 DISTRIBUTION = "selfplay-curriculum"
 
@@ -179,7 +187,7 @@ def _model() -> Check:
 
 
 def _sandboxes(session: Session) -> Iterator[Check]:
-    """Docker and bubblewrap, each tried; one of them is enough."""
+    """Docker and bubblewrap, each tried, and tried to get out of; one of them is enough."""
     from selfplay.sandbox.recipe import load_recipe
     from selfplay.sandbox.select import preflight
 
@@ -193,6 +201,68 @@ def _sandboxes(session: Session) -> Iterator[Check]:
     for name, found in tried.items():
         verdict: Literal["ok", "missing", "warning"] = "ok" if found.ready else ("warning" if enough else "missing")
         yield Check(name=name, verdict=verdict, what=found.what, fix=found.fix)
+        if found.ready:
+            yield from _isolation(name, recipe)
+    if tried["docker"].ready:
+        yield _engine_disk()
+
+
+def _isolation(name: str, recipe: Recipe) -> Iterator[Check]:
+    """What stopped a candidate of this backend that tries to get out, and what dead owners left."""
+    try:
+        attempts, num_dead, num_alive = asyncio.run(_tried(name, recipe))
+    except SelfplayError as error:
+        yield Check(
+            name=f"{name}: isolation",
+            verdict="missing",
+            what=error.message,
+            fix=error.hint or f"selfplay sandbox check {name}",
+        )
+        return
+    for attempt in attempts:
+        yield Check(
+            name=f"{name}: {attempt.name}",
+            verdict="ok" if attempt.stopped else "missing",
+            what=attempt.what if attempt.stopped else f"nothing stopped it: {attempt.what}",
+            fix="" if attempt.stopped else f"do not use {name} here; try: selfplay sandbox check {name}",
+        )
+    what = f"{num_dead} left by dead owners, {num_alive} of living ones"
+    fix = "selfplay sandbox reap" if num_dead else ""
+    yield Check(name=f"{name}: leftovers", verdict="warning" if num_dead else "ok", what=what, fix=fix)
+
+
+async def _tried(name: str, recipe: Recipe) -> tuple[Sequence[Attempt], int, int]:
+    """The attempts; how many sandboxes of dead and of living owners are there."""
+    from selfplay.sandbox.proof import prove
+    from selfplay.sandbox.select import provider_of
+
+    provider = provider_of(name, recipe)
+    try:
+        left = await provider.listed()
+        num_dead = sum(one.dead for one in left)
+        return await prove(provider), num_dead, len(left) - num_dead
+    finally:
+        await provider.aclose()
+
+
+def _engine_disk() -> Check:
+    """Room where the Docker engine keeps its images and containers."""
+    from selfplay.sandbox.image import engine_root
+
+    try:
+        root = engine_root()
+        free = shutil.disk_usage(root).free / 1e9 if root is not None else None
+    except (SelfplayError, OSError) as error:
+        return Check(name="docker: room", verdict="warning", what=f"not known: {error}")
+    if free is None:
+        return Check(name="docker: room", verdict="ok", what="the engine keeps its data on another machine")
+    enough = free >= NEEDED_GB
+    return Check(
+        name="docker: room",
+        verdict="ok" if enough else "warning",
+        what=f"{free:.1f} GB free for {root}",
+        fix="" if enough else "docker system df; docker image prune",
+    )
 
 
 def _print(session: Session, found: Sequence[Check]) -> None:

@@ -1,7 +1,8 @@
 """What every sandbox backend must do, as checks that a plug-in can run against its own provider.
 
 Each check takes a provider, makes its own sandboxes, closes them, and raises AssertionError where the backend
-breaks the contract. `isolation` holds what only a backend that calls itself isolated must do.
+breaks the contract. `lifecycle` holds the checks of what lasts (served processes, differences, the pool),
+`isolation` what only a backend that calls itself isolated must do.
 
 Not covered: speed, what happens when the engine dies (that needs a process to kill: the backends' own tests).
 
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from selfplay.sandbox import PolicyUnsupported, SandboxInfraError, SandboxProvider, SandboxSpec
 from selfplay.sandbox.isolation import ISOLATION
+from selfplay.sandbox.lifecycle import LIFECYCLE
 from selfplay.sandbox.probes import (
     BEAT,
     SECONDS,
@@ -159,7 +161,7 @@ async def odd_files_are_refused(provider: SandboxProvider) -> None:
     async with sandbox_of(provider) as sandbox:
         script = "echo x > real; mkdir folder; ln -s real link; ln -s folder linked; echo y > folder/file; mkfifo pipe"
         assert (await sh(sandbox, f"{script}; ln -s /etc/passwd out; ln -s /dev/zero device")).exit_code == 0
-        for path in ("link", "linked/file", "pipe", "folder", "out", "device", "../workspace/real"):
+        for path in ("link", "linked/file", "pipe", "folder", "out", "device", "../workspace/real", "/dev/zero"):
             await assert_raises(PermissionError, sandbox.get(path, max_bytes=1000))
         for path in ("linked/new", "folder", "../up", "/absolute"):
             await assert_raises(PermissionError, sandbox.put({path: b"z"}))
@@ -295,4 +297,5 @@ CONTRACT: tuple[Check, ...] = (
     two_sandboxes_are_apart,
     large_file_is_refused,
     policy_is_kept_or_refused,
+    *LIFECYCLE,
 )

@@ -1,12 +1,11 @@
-"""Sandboxes out of hardened containers, through the Docker engine's API (podman's socket speaks it too).
+"""Sandboxes out of hardened containers, through the Docker engine's API.
 
 No network, every capability dropped, no new privileges, read-only root with size-limited tmpfs, hard limits on
 memory (swap included), processes and CPU, two uids, the engine's default seccomp profile, and a time to live
-inside the container. A name is chosen before creation and removed on any failure. Engine calls block, so they
-run in threads of their own, each with a deadline.
+inside the container. A name is chosen before creation and removed on any failure; what cannot be removed is owed,
+tried again, and at last left to the next run's reaper. Podman's socket speaks this API too; it is not tested.
 
-One command at a time runs in a sandbox: the sweep that ends a command's stray children spares nothing else of
-its uid. Not covered: building the image (`image`), pools and a persistent channel.
+Not covered: what goes on in a container (`container`), the engine's calls (`engine`), building the image (`image`).
 """
 
 from __future__ import annotations
@@ -15,38 +14,39 @@ import asyncio
 import atexit
 import contextlib
 import functools
-import io
-import json
 import os
-import re
-import threading
+import socket
 import time
-import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import docker.errors
 import requests
 
-from selfplay.errors import NotReady, SelfplayError
-from selfplay.sandbox import PolicyUnsupported, Preflight, SandboxCapabilities, SandboxInfraError, SandboxSpec
-from selfplay.sandbox import files as files_module
-from selfplay.sandbox.channel import KEEPER, SLACK_SECONDS, SWEEP, Answer, execute, wrapped
+from selfplay.errors import SelfplayError
+from selfplay.sandbox import (
+    Left,
+    PolicyUnsupported,
+    Preflight,
+    Sandbox,
+    SandboxCapabilities,
+    SandboxInfraError,
+    SandboxSpec,
+)
+from selfplay.sandbox.channel import CANDIDATE, KEEPER, agent_argv
+from selfplay.sandbox.container import DockerSandbox
+from selfplay.sandbox.engine import CALL_SECONDS, FAILURES, TRIES, Engine, open_exec
 from selfplay.sandbox.environment import LOOK, PYTHON_INSIDE, tool_environment
-from selfplay.sandbox.hardening import ERRORS, EXPIRES, GET, OWNER, PUT, environment_of, host_config, labels_of
-from selfplay.sandbox.image import connect, has_image, image_tag
-from selfplay.sandbox.process import Owner, open_archive
+from selfplay.sandbox.hardening import OWNER, environment_of, host_config, labels_of, left_of
+from selfplay.sandbox.image import has_image, image_tag
+from selfplay.sandbox.pool import Pool
 from selfplay.sandbox.recipe import Recipe, load_recipe
 from selfplay.types import Result
 
-CALL_SECONDS = 60.0
-THREADS = 16
-_SWEEPS = 3
-_FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
-_T = TypeVar("_T")
+_BUSY_SECONDS = 20.0
+"""How long a removal that is under way already is waited for."""
+_LAST_SECONDS = 1.0
+"""What is owed is tried again so much later, before the provider is closed."""
 
 
 class DockerProvider:
@@ -56,61 +56,38 @@ class DockerProvider:
     capabilities = SandboxCapabilities(network_none=True, limits="hard", isolated=True)
     python = PYTHON_INSIDE
 
-    def __init__(self, *, recipe: Recipe | None = None, image: str | None = None) -> None:
+    def __init__(
+        self, *, recipe: Recipe | None = None, image: str | None = None, call_seconds: float = CALL_SECONDS
+    ) -> None:
+        """`image` is the recipe's unless it is given; `call_seconds` is how long the engine may take for one call."""
+        self.engine = Engine(call_seconds=call_seconds)
+        self.pool = Pool(self.create)
         self._recipe = recipe if recipe is not None else load_recipe()
         self._image = image
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="selfplay-docker")
-        self._local = threading.local()
         self._live: dict[str, DockerSandbox] = {}
+        self._making: dict[str, asyncio.Task[tuple[str, socket.socket]]] = {}
+        """Creations under way: a thread of the engine's cannot be called off, only waited for."""
         self._owed: set[str] = set()
         """Names of containers that are to be removed, and may still be there."""
-        self._closed = False
+        self._doubtful: set[str] = set()
+        """Those whose creation was not answered: the engine may make them later."""
+        self._closing: asyncio.Task[None] | None = None
         self._pid = os.getpid()
-        self._clients: list[Any] = []
         self._at_exit = functools.partial(_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
 
-    @property
-    def api(self) -> Any:
-        """The calling thread's client.
-
-        Raises:
-            NotReady: no engine answers.
-        """
-        if not hasattr(self._local, "api"):
-            self._local.api = connect(timeout_seconds=CALL_SECONDS)
-            self._clients.append(self._local.api)
-        return self._local.api
-
     def image(self) -> str:
-        """The image that sandboxes start from. Blocking.
+        """The name of the image that sandboxes start from. Blocking.
 
         Raises:
-            NotReady: no engine answers, or it has no such image.
+            NotReady: a test tool is not installed.
         """
         if self._image is None:
             self._image = image_tag(self._recipe, tool_environment(self._recipe.tools))
-        if not has_image(self.api, self._image):
-            raise NotReady(f"the Docker engine has no image `{self._image}`", hint="selfplay doctor --fix")
         return self._image
 
-    async def call(self, what: str, do: Callable[[], _T]) -> _T:
-        """`do()` in one of the engine threads; the engine's own errors become ours.
-
-        Raises:
-            SandboxInfraError: the engine failed or did not answer.
-        """
-        if self._closed:
-            raise SandboxInfraError(f"docker, {what}: the provider is closed")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, do)
-        except _FAILURES as error:
-            raise SandboxInfraError(f"docker, {what}: {error}") from error
-        except NotReady as error:
-            raise SandboxInfraError(error.message, hint=error.hint) from error
-
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
-        """A ready container with the archive unpacked.
+        """A ready container with its channel open and the archive unpacked.
 
         Raises:
             PolicyUnsupported: the spec asks for a network.
@@ -120,10 +97,18 @@ class DockerProvider:
             raise PolicyUnsupported(
                 "sandbox `docker` gives no network yet, and the spec asks for `public`", hint="use network = none"
             )
+        if self._closing is not None:
+            raise SandboxInfraError("docker, create: the provider is closed")
         sandbox = DockerSandbox(self, spec)
         self._live[sandbox.id] = sandbox
+        making = asyncio.create_task(
+            self.engine.call("create", lambda: self._start(sandbox.id, spec), tries=TRIES, making=True)
+        )
+        self._making[sandbox.id] = making
         try:
-            await self.call("create", lambda: self._start(sandbox.id, spec))
+            number, connection = await asyncio.shield(making)
+            del self._making[sandbox.id]
+            await sandbox.connect(number, connection)
             if spec.archive is not None:
                 await sandbox.unpack(spec.archive)
         except BaseException:
@@ -131,253 +116,149 @@ class DockerProvider:
             raise
         return sandbox
 
-    def _start(self, name: str, spec: SandboxSpec) -> None:
-        api, image = self.api, self.image()
+    def _start(self, name: str, spec: SandboxSpec) -> tuple[str, socket.socket]:
+        """Make and start the container and its agent; may be called again with the same name. Blocking."""
+        api, image = self.engine.api, self.image()
         self._owed.add(name)
-        api.create_container(
-            image,
-            ["sleep", f"{spec.ttl_seconds:.0f}"],
-            name=name,
-            user=KEEPER,
-            host_config=host_config(api, spec),
-            labels=labels_of(spec),
-            environment=environment_of(spec),
-            working_dir=spec.workdir,
-            network_disabled=True,
-        )
+        try:
+            api.create_container(
+                image,
+                ["sleep", f"{spec.ttl_seconds:.0f}"],
+                name=name,
+                user=KEEPER,
+                host_config=host_config(api, spec),
+                labels=labels_of(spec),
+                environment=environment_of(spec),
+                working_dir=spec.workdir,
+                network_disabled=True,
+            )
+        except docker.errors.ImageNotFound as error:
+            if has_image(api, image):
+                raise
+            raise SandboxInfraError(
+                f"the Docker engine has no image `{image}`", hint="selfplay doctor --fix"
+            ) from error
+        except docker.errors.APIError as error:
+            # note: the name is nobody else's; an earlier try was slow, and did make it.
+            if error.response is None or error.response.status_code != 409:
+                raise
+        except (requests.exceptions.RequestException, OSError):
+            self._doubtful.add(name)
+            raise
         api.start(name)
+        return open_exec(api, name, agent_argv(self.python), user=CANDIDATE)
+
+    async def acquire(self, spec: SandboxSpec) -> Sandbox:
+        """A clean container out of the pool, else one made now.
+
+        Raises:
+            SandboxInfraError, PolicyUnsupported: as `create`.
+        """
+        return await self.pool.acquire(spec)
 
     async def remove(self, name: str) -> None:
         """Remove a container by name; one that the engine would not remove now is owed, and tried again."""
+        making = self._making.pop(name, None)
+        if making is not None:
+            await asyncio.wait([making])
+            if not making.cancelled() and making.exception() is None:
+                making.result()[1].close()
         if name in self._owed:
-            await self._try_to_remove(name)
+            with contextlib.suppress(SandboxInfraError):
+                await self.engine.call("remove", lambda: self.remove_now(name), tries=TRIES)
         self._live.pop(name, None)
-
-    async def _try_to_remove(self, name: str) -> None:
-        with contextlib.suppress(SandboxInfraError):
-            await self.call("remove", lambda: self.remove_now(name))
 
     def remove_now(self, name: str) -> None:
         """Remove a container, its volumes too, whatever state it is in. Blocking."""
-        with contextlib.suppress(docker.errors.NotFound):
-            self.api.remove_container(name, force=True, v=True)
-        self._owed.discard(name)
+        if _remove(self.engine.api, name):
+            self._doubtful.discard(name)
+        if name not in self._doubtful:
+            self._owed.discard(name)
 
-    async def reap(self) -> tuple[str, ...]:
-        """Remove the containers of dead owners and those past their time.
+    async def listed(self) -> tuple[Left, ...]:
+        """Every container that selfplay made, in any state.
 
         Raises:
-            SandboxInfraError: the engine failed.
+            SandboxInfraError: the engine does not answer.
         """
-        return await self.call("reap", self._reap)
+        found = await self.engine.call(
+            "list", lambda: self.engine.api.containers(all=True, filters={"label": OWNER}), tries=TRIES
+        )
+        now = time.time()
+        return tuple(sorted((left_of(one, backend=self.name, now=now) for one in found), key=lambda left: left.id))
 
-    def _reap(self) -> tuple[str, ...]:
-        reaped = []
-        for found in self.api.containers(all=True, filters={"label": OWNER}):
-            labels = found["Labels"]
-            owner = Owner.parse(labels[OWNER])
-            expires = labels.get(EXPIRES, "")
-            late = expires.isdecimal() and int(expires) < time.time()
-            if late or (owner is not None and owner.dead()):
-                with contextlib.suppress(docker.errors.NotFound):
-                    self.api.remove_container(found["Id"], force=True, v=True)
-                    reaped.append(str(found["Names"][0]).lstrip("/"))
-        return tuple(sorted(reaped))
+    async def reap(self, *, older_than_seconds: float | None = None) -> tuple[str, ...]:
+        """Remove the containers of dead owners, their volumes too.
+
+        Raises:
+            SandboxInfraError: the engine does not answer, or one could not be removed; the others are.
+        """
+        dead = [
+            left.id
+            for left in await self.listed()
+            if left.dead and (older_than_seconds is None or left.age_seconds > older_than_seconds)
+        ]
+
+        async def removed(name: str) -> None:
+            await self.engine.call("reap", lambda: _remove(self.engine.api, name), tries=TRIES)
+
+        for outcome in await asyncio.gather(*map(removed, dead), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return tuple(dead)
 
     async def aclose(self) -> None:
-        """Remove every container made here; the provider is of no use after it.
+        """Remove every container made here; the provider is of no use after it. Idempotent, shielded.
 
         Raises:
             SandboxInfraError: some could not be removed; the next start's `reap` will.
         """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await self.pool.aclose()
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._live.values())))
-        for name in list(self._owed):
-            await self.remove(name)
-        self._closed = True
-        self._pool.shutdown(wait=False)
-        while self._clients:
-            self._clients.pop().close()
+        if self._owed:
+            await self._try_again()
+        self.engine.close()
         atexit.unregister(self._at_exit)
         if self._owed:
-            raise SandboxInfraError(f"{len(self._owed)} containers could not be removed; the next run reaps them")
+            raise SandboxInfraError(
+                f"{len(self._owed)} containers could not be removed; the next run reaps them",
+                hint="selfplay sandbox reap",
+            )
+
+    async def _try_again(self) -> None:
+        """What is still owed, once more and, where its creation was never answered, twice."""
+        for last in (False, True):
+            if last:
+                self._doubtful.clear()
+            # note: an engine that was slow may make now what it was asked for long ago.
+            await asyncio.sleep(max(self.engine.rests, _LAST_SECONDS))
+            await asyncio.gather(*map(self.remove, list(self._owed)))
+            if not self._owed:
+                return
 
     def sweep_at_exit(self) -> None:
         """Remove what is still there when the interpreter ends. Blocking, and only in the process that made it."""
         if self._owed and os.getpid() == self._pid:
-            with contextlib.suppress(*_FAILURES, SelfplayError):
+            with contextlib.suppress(*FAILURES, SelfplayError):
                 for name in list(self._owed):
                     self.remove_now(name)
 
-
-def _at_exit(reference: weakref.ref[DockerProvider]) -> None:
-    provider = reference()
-    if provider is not None:
-        provider.sweep_at_exit()
-
-
-class DockerSandbox:
-    """One container."""
-
-    def __init__(self, provider: DockerProvider, spec: SandboxSpec) -> None:
-        # Chosen before the container exists, so that it can be removed however far its creation came.
-        self.id = f"selfplay-{uuid.uuid4().hex[:16]}"
-        self._provider = provider
-        self._spec = spec
-        self._turn = asyncio.Lock()
-        self._oom_kills = 0
-        self._closing: asyncio.Task[None] | None = None
-
-    async def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_seconds: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | None = None,
-        output_limit: int = 1 << 20,
-    ) -> Result:
-        """Run `argv` as the candidate; commands in one sandbox wait for each other.
-
-        Raises:
-            SandboxInfraError: the engine failed, or the sandbox is closed.
-        """
-        if not argv:
-            raise ValueError("no command")
-        folder = cwd if cwd is not None else self._spec.workdir
-        command = wrapped(argv, timeout_seconds=timeout_seconds, cwd=os.path.join(self._spec.workdir, folder))
-        async with self._turn:
-            answer = await self._execute(
-                command, env=env or {}, stdin=stdin, output_limit=output_limit, timeout_seconds=timeout_seconds
-            )
-            oom_killed = answer.exit_code == 137 and await self._sweep()
-        # 137 is the deadline's signal, the kernel's for memory, and the candidate's own: the clock tells them apart.
-        timed_out = answer.exit_code == 137 and answer.seconds >= timeout_seconds and not oom_killed
-        return Result(
-            exit_code=None if timed_out else answer.exit_code,
-            stdout=answer.stdout.text(),
-            stderr=answer.stderr.text(),
-            seconds=answer.seconds,
-            timed_out=timed_out,
-            oom_killed=oom_killed,
-            stdout_dropped=answer.stdout.dropped,
-            stderr_dropped=answer.stderr.dropped,
-        )
-
-    async def _execute(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_seconds: float,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | None = None,
-        output_limit: int = 1 << 16,
-    ) -> Answer:
-        if self._closing is not None:
-            raise SandboxInfraError(f"sandbox {self.id} is closed")
-        return await self._provider.call(
-            "exec",
-            lambda: execute(
-                self._provider.api,
-                self.id,
-                argv,
-                env=env or {},
-                stdin=stdin,
-                output_limit=output_limit,
-                deadline_seconds=timeout_seconds + SLACK_SECONDS,
-            ),
-        )
-
-    async def _sweep(self) -> bool:
-        """Kill all that runs as the candidate; True where the kernel has ended something for memory since.
-
-        Raises:
-            SandboxInfraError: the container does not run any more, which no candidate can bring about.
-        """
-        for _ in range(_SWEEPS):
-            # The candidate may kill the sweeper, if it is quicker.
-            answer = await self._execute(SWEEP, timeout_seconds=10.0)
-            if answer.exit_code == 0:
-                break
-        state = await self._provider.call("inspect", lambda: self._provider.api.inspect_container(self.id)["State"])
-        if not state["Running"]:
-            raise SandboxInfraError(f"the container {self.id} was stopped from outside")
-        kills = sum(int(number) for number in re.findall(r"^oom_kill (\d+)$", answer.stdout.text(), re.MULTILINE))
-        grown = kills > self._oom_kills
-        self._oom_kills = max(kills, self._oom_kills)
-        return grown
-
-    async def unpack(self, archive: str) -> None:
-        """Unpack a tar file into the work tree.
-
-        Raises:
-            SandboxInfraError: it cannot be read or unpacked.
-        """
-        with open_archive(archive) as file:
-            payload = await asyncio.to_thread(file.read)
-        argv = wrapped(["tar", "-x", "-f", "-", "--no-same-owner"], timeout_seconds=60.0, cwd=self._spec.workdir)
-        answer = await self._execute(argv, timeout_seconds=60.0, stdin=payload)
-        if answer.exit_code != 0:
-            raise SandboxInfraError(f"cannot unpack {archive}: {answer.stderr.text().strip()[-500:]}")
-
-    async def put(self, files: Mapping[str, bytes]) -> None:
-        """Write files below the work tree.
-
-        Raises:
-            PermissionError: a path climbs or goes through a link.
-            SandboxInfraError: the engine failed, or the file system refuses.
-        """
-        stdin = io.BytesIO()
-        for path, content in files.items():
-            files_module.parts_of(path)
-            stdin.write(json.dumps([path, len(content)]).encode() + b"\n" + content)
-        await self._inside(PUT, self._spec.workdir, stdin=stdin.getvalue(), output_limit=1 << 16)
-
-    async def get(self, path: str, *, max_bytes: int) -> bytes:
-        """One regular file of the container.
-
-        Raises:
-            FileNotFoundError: it is not there.
-            PermissionError: a link, a device, a pipe, a folder.
-            ValueError: it is longer than `max_bytes`.
-            SandboxInfraError: the engine failed.
-        """
-        folder, relative = ("/", path.lstrip("/")) if path.startswith("/") else (self._spec.workdir, path)
-        files_module.parts_of(relative)
-        # note: on stdin, because the engine would not carry a name that is no UTF-8 as an argument.
-        wanted = json.dumps([relative, max_bytes]).encode()
-        answer = await self._inside(GET, folder, stdin=wanted, output_limit=max(max_bytes, 1 << 12))
-        return answer.stdout.raw()
-
-    async def _inside(self, script: str, folder: str, *, stdin: bytes, output_limit: int) -> Answer:
-        """Run `script` after the source of `files`, in the image's own interpreter; its exit code is the error."""
-        source = Path(files_module.__file__).read_text(encoding="utf-8")
-        argv = [PYTHON_INSIDE, "-I", "-S", "-c", f"{source}\n{script}", folder]
-        async with self._turn:
-            answer = await self._execute(argv, timeout_seconds=60.0, stdin=stdin, output_limit=output_limit)
-        about = answer.stderr.text().strip()[-500:]
-        if answer.exit_code in ERRORS:
-            raise ERRORS[answer.exit_code](about)
-        if answer.exit_code != 0:
-            raise SandboxInfraError(f"cannot reach the files of sandbox {self.id}: {about}")
-        return answer
-
-    async def close(self) -> None:
-        """Remove the container. Goes on where the caller is cancelled; a second call waits for the first."""
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._provider.remove(self.id))
-        await asyncio.shield(self._closing)
-
-
-async def preflight(*, recipe: Recipe | None = None) -> Preflight:
-    """Make a container and look around in it."""
-    try:
-        result = await _look(DockerProvider(recipe=recipe))
-    except SelfplayError as error:
-        return Preflight(ready=False, what=error.message, fix=error.hint)
-    if result.exit_code != 0:
-        return Preflight(ready=False, what=f"a container came up wrong: {result.stderr.strip()[-300:]}")
-    return Preflight(ready=True, what=f"made a container and looked around in it: {result.stdout.strip()}")
+    @classmethod
+    async def preflight(cls, *, recipe: Recipe | None = None) -> Preflight:
+        """Make a container and look around in it."""
+        try:
+            provider = cls(recipe=recipe)
+            result = await _look(provider)
+        except SelfplayError as error:
+            return Preflight(ready=False, what=error.message, fix=error.hint)
+        if result.exit_code != 0:
+            return Preflight(ready=False, what=f"a container came up wrong: {result.stderr.strip()[-300:]}")
+        return Preflight(ready=True, what=f"made a container and looked around in it: {result.stdout.strip()}")
 
 
 async def _look(provider: DockerProvider) -> Result:
@@ -386,3 +267,27 @@ async def _look(provider: DockerProvider) -> Result:
         return await sandbox.exec([provider.python, "-I", "-c", LOOK], timeout_seconds=30.0)
     finally:
         await provider.aclose()
+
+
+def _remove(api: Any, name: str) -> bool:
+    """Remove a container and its volumes; False where there was none. Blocking."""
+    until = time.monotonic() + _BUSY_SECONDS
+    seen = False
+    while True:
+        try:
+            api.remove_container(name, force=True, v=True)
+            return True
+        except docker.errors.NotFound:
+            return seen
+        except docker.errors.APIError as error:
+            # Another removal of it is under way.
+            seen = error.response is not None and error.response.status_code == 409
+            if not seen or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def _at_exit(reference: weakref.ref[DockerProvider]) -> None:
+    provider = reference()
+    if provider is not None:
+        provider.sweep_at_exit()

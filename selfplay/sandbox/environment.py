@@ -1,9 +1,10 @@
-"""The interpreter and the test tools that judge a repository: a small, read-only virtual environment.
+"""The interpreter and the distributions that judge a repository: a small, read-only virtual environment.
 
 It holds pytest, pytest-json-report, coverage and what they need, copied from the engine's own installation
-(no network), and nothing else of it; it lies in the cache under a digest of names and versions, made once.
+(no network), the pinned wheels of what the repository requires, and nothing else; it lies in the cache under a
+digest of names, versions and wheels, made once.
 
-Not covered: how a backend brings it into a sandbox; the repository's own dependencies (give their names).
+Not covered: how a backend brings it into a sandbox, which wheels those are (`wheels`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from packaging.utils import canonicalize_name
 
 from selfplay.cache import cache_folder
 from selfplay.errors import NotReady
+from selfplay.sandbox.wheels import Wheel, unpack
 from selfplay.types import digest, record
 
 TEST_TOOLS = ("coverage", "pytest", "pytest-json-report")
 INSIDE = "/opt/selfplay/env"
 """Where the environment lies inside a sandbox."""
 PYTHON_INSIDE = f"{INSIDE}/bin/python"
-_LAYOUT = 1
+EMPTY = "empty"
+"""A folder of the environment with nothing in it, for mounting over what a sandbox is not to see."""
+_LAYOUT = 2
 """Raised when what is written below changes, so that older folders are not taken for it."""
 
 _ETC = {
@@ -61,7 +65,9 @@ class Environment:
     """The virtual environment; `etc/` beside its `bin/` is the sandbox's /etc."""
     digest: str
     versions: tuple[str, ...]
-    """`name==version`, sorted."""
+    """`name==version` of the tools, sorted."""
+    wheels: tuple[Wheel, ...] = ()
+    """What the repository requires beside them."""
 
     @property
     def python(self) -> str:
@@ -79,19 +85,33 @@ def python_argv(python: str, *arguments: str) -> list[str]:
     return [python, "-I", *arguments]
 
 
-def tool_environment(distributions: Sequence[str] = TEST_TOOLS) -> Environment:
-    """The environment that holds `distributions` and what they require; made where the cache lacks it.
+def tool_environment(distributions: Sequence[str] = TEST_TOOLS, *, wheels: Sequence[Wheel] = ()) -> Environment:
+    """The environment that holds `distributions`, what they require, and `wheels`; made where the cache lacks it.
+
+    Raises:
+        NotReady: one of them is not installed beside the engine, or a wheel is not what was pinned.
+    """
+    found = [metadata.distribution(name) for name in _closure(distributions)]
+    versions = _versions(found)
+    pins = tuple(sorted(wheel.sha256 for wheel in wheels))
+    key = digest("environment", _LAYOUT, sys.version, sys.base_prefix, versions, pins)
+    path = cache_folder() / "env" / key
+    if not path.is_dir():
+        _make(path, found, wheels)
+    return Environment(path=path, digest=key, versions=versions, wheels=tuple(wheels))
+
+
+def tool_versions(distributions: Sequence[str] = TEST_TOOLS) -> tuple[str, ...]:
+    """`name==version` of `distributions` and what they require, sorted; nothing is made.
 
     Raises:
         NotReady: one of them is not installed beside the engine.
     """
-    found = [metadata.distribution(name) for name in _closure(distributions)]
-    versions = tuple(sorted(f"{canonicalize_name(dist.name)}=={dist.version}" for dist in found))
-    key = digest("environment", _LAYOUT, sys.version, sys.base_prefix, versions)
-    path = cache_folder() / "env" / key
-    if not path.is_dir():
-        _make(path, found)
-    return Environment(path=path, digest=key, versions=versions)
+    return _versions(metadata.distribution(name) for name in _closure(distributions))
+
+
+def _versions(found: Iterable[metadata.Distribution]) -> tuple[str, ...]:
+    return tuple(sorted(f"{canonicalize_name(dist.name)}=={dist.version}" for dist in found))
 
 
 @functools.cache
@@ -119,7 +139,7 @@ def _closure(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(seen))
 
 
-def _make(path: Path, distributions: Iterable[metadata.Distribution]) -> None:
+def _make(path: Path, distributions: Iterable[metadata.Distribution], wheels: Iterable[Wheel]) -> None:
     """Write it aside and rename, so that a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=".new-", dir=path.parent))
@@ -129,8 +149,12 @@ def _make(path: Path, distributions: Iterable[metadata.Distribution]) -> None:
         packages.mkdir(parents=True)
         for distribution in distributions:
             _copy(distribution, packages)
+        taken = frozenset(place.name for place in packages.iterdir())
+        for wheel in wheels:
+            unpack(wheel, packages, taken=taken)
         compileall.compile_dir(packages, quiet=2)
         _interpreter(aside)
+        (aside / EMPTY).mkdir()
         (aside / "etc").mkdir()
         for name, text in _ETC.items():
             (aside / "etc" / name).write_text(text, encoding="utf-8")

@@ -83,10 +83,21 @@ def write_files(root: int, files: Mapping[str, bytes], *, uid: int | None = None
                 os.fchown(file.fileno(), uid, uid)
 
 
+def opened_folder(root: int, path: str) -> contextlib.AbstractContextManager[int]:
+    """A folder below the one open as `root`, as a descriptor; an empty path is the root itself.
+
+    Raises:
+        FileNotFoundError: it is not there, or no folder.
+        PermissionError: it climbs, or goes through a link.
+    """
+    return _walk(root, list(parts_of(path)) if path else [], path)
+
+
 @contextlib.contextmanager
 def _walk(root: int, folders: list[str], path: str, *, make: bool = False, uid: int | None = None) -> Iterator[int]:
     """The descriptor of the last of `folders`, each opened below the one before."""
-    current = os.dup(root)
+    # note: not a duplicate, which would share the place in the folder with whoever else is listing it.
+    current = os.open(".", _FOLDER, dir_fd=root)
     try:
         for folder in folders:
             if make:

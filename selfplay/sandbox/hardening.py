@@ -1,4 +1,4 @@
-"""How a container is locked down, labelled and given its environment; and the scripts by which files go in and out.
+"""How a container is locked down, labelled and given its environment; and how its labels are read again.
 
 The settings are one function each of the spec, so that they can be read, and checked, in one place.
 
@@ -7,15 +7,17 @@ Not covered: making the container (`docker`), the user it runs as (`channel`).
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from selfplay.sandbox import SandboxSpec
+from selfplay.sandbox import Left, SandboxSpec
 from selfplay.sandbox.environment import INSIDE
 from selfplay.sandbox.process import Owner
 
-OWNER, EXPIRES = "selfplay.owner", "selfplay.expires"
+_PREFIX = "selfplay."
+OWNER, EXPIRES = f"{_PREFIX}owner", f"{_PREFIX}expires"
 """Labels by which the reaper knows its own."""
 
 
@@ -46,11 +48,11 @@ def host_config(api: Any, spec: SandboxSpec) -> dict[str, Any]:
 
 def labels_of(spec: SandboxSpec) -> dict[str, str]:
     """The spec's labels, and who made the container and when it may be removed in any case."""
-    labels = {f"selfplay.{key}": value for key, value in spec.labels.items()}
+    labels = {f"{_PREFIX}{key}": value for key, value in spec.labels.items()}
     now = time.time()
     return labels | {
         OWNER: str(Owner.here()),
-        "selfplay.created": f"{now:.0f}",
+        f"{_PREFIX}created": f"{now:.0f}",
         EXPIRES: f"{now + spec.ttl_seconds:.0f}",
     }
 
@@ -62,34 +64,26 @@ def environment_of(spec: SandboxSpec) -> dict[str, str]:
 
 
 ERRORS: Mapping[int, type[Exception]] = {44: FileNotFoundError, 45: PermissionError, 46: ValueError}
-_HEAD = """
-import json, sys
+"""What the agent's numbers stand for; any other is the machine's fault."""
 
-def answer(do):
-    try:
-        do(os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY))
-    except (FileNotFoundError, PermissionError, ValueError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(44 if isinstance(error, FileNotFoundError) else 45 if isinstance(error, PermissionError) else 46)
-"""
-GET = (
-    _HEAD
-    + """
-def get(root):
-    path, max_bytes = json.load(sys.stdin)
-    sys.stdout.buffer.write(read_file(root, path, max_bytes=max_bytes))
 
-answer(get)
-"""
-)
-PUT = (
-    _HEAD
-    + """
-def put(root):
-    while line := sys.stdin.buffer.readline():
-        path, size = json.loads(line)
-        write_files(root, {path: sys.stdin.buffer.read(size)})
+def left_of(found: Mapping[str, Any], *, backend: str, now: float) -> Left:
+    """A container of the engine's list, as the reaper sees it.
 
-answer(put)
-"""
-)
+    An owner on this host is asked for, whatever the clock says; of any other, the time to live decides.
+    """
+    labels: dict[str, str] = dict(found["Labels"])
+    owner = Owner.parse(labels.get(OWNER, ""))
+    expires = labels.get(EXPIRES, "")
+    late = expires.isdecimal() and int(expires) < now
+    here = owner is not None and owner.host == socket.gethostname()
+    own = {key.removeprefix(_PREFIX): value for key, value in labels.items() if key.startswith(_PREFIX)}
+    return Left(
+        id=str(found["Names"][0]).lstrip("/") if found.get("Names") else str(found["Id"]),
+        backend=backend,
+        owner=own.pop("owner", ""),
+        dead=owner.dead() if owner is not None and here else late,
+        state=str(found["State"]),
+        age_seconds=max(0.0, now - float(found["Created"])),
+        labels={key: value for key, value in own.items() if key not in ("created", "expires")},
+    )

@@ -1,4 +1,4 @@
-"""What a backend that calls itself isolated must keep away from what runs in it: the second half of `conformance`.
+"""What a backend that calls itself isolated must keep away from what runs in it, and what it must bear of it.
 
 Not covered: kernel exploits, side channels, and what a backend's threat model leaves out (`sandboxes/README.md`).
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from selfplay.sandbox import SandboxProvider
-from selfplay.sandbox.probes import SECONDS, Check, run_python, sandbox_of, sh
+from selfplay.sandbox import ChannelLost, Sandbox, SandboxInfraError, SandboxProvider
+from selfplay.sandbox.probes import SECONDS, Check, assert_raises, run_python, sandbox_of, sh
 
 
 async def network_is_unreachable(provider: SandboxProvider) -> None:
@@ -121,6 +123,91 @@ async def memory_is_limited(provider: SandboxProvider) -> None:
         assert (await sh(sandbox, "echo on")).stdout == "on\n"
 
 
+async def temporary_folders_are_limited(provider: SandboxProvider) -> None:
+    """Filling /tmp and shared memory stops too, and leaves the sandbox usable."""
+    script = "for d in /tmp /dev/shm; do for i in 1 2 3 4 5 6 7 8 9; do head -c 9000000 /dev/zero > $d/f$i; done; done"
+    async with sandbox_of(provider, tmpfs_mb=16, memory_mb=256) as sandbox, _bounded(sandbox):
+        result = await sh(
+            sandbox, f"({script}) 2>/dev/null; cat /tmp/f* | wc -c; cat /dev/shm/f* | wc -c; rm /dev/shm/f*"
+        )
+        temporary, shared = (int(word) for word in result.stdout.split())
+        assert temporary <= 16 << 20, result
+        assert shared < 81_000_000, result
+
+
+async def fork_bomb_is_self_inflicted(provider: SandboxProvider) -> None:
+    """It ends with its deadline, or by its own confusion."""
+    async with sandbox_of(provider, pids=50) as sandbox, _bounded(sandbox):
+        await sandbox.exec(["sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 100"], timeout_seconds=1.0)
+
+
+async def flood_of_output_is_cut(provider: SandboxProvider) -> None:
+    """A hundred megabytes are counted, not kept; endless output ends with the deadline."""
+    async with sandbox_of(provider) as sandbox, _bounded(sandbox):
+        result = await sandbox.exec(
+            ["head", "-c", "100000000", "/dev/zero"], timeout_seconds=SECONDS, output_limit=10_000
+        )
+        assert (result.exit_code, result.stdout_dropped) == (0, 100_000_000 - 10_000), result.exit_code
+        endless = await sandbox.exec(["yes"], timeout_seconds=0.5, output_limit=1000)
+        assert endless.timed_out, endless
+        assert endless.stdout_dropped > 0, endless
+
+
+async def ten_thousand_files_are_listed(provider: SandboxProvider) -> None:
+    """They can be made, compared and left behind."""
+    script = "for n in range(10_000): open(f'f{n}', 'w').write(str(n))"
+    async with sandbox_of(provider) as sandbox, _bounded(sandbox):
+        result = await run_python(sandbox, provider, script)
+        assert result.exit_code == 0, result
+        told = await sandbox.diff()
+        assert len(told.changed) == 10_000, (len(told.changed), told.dropped)
+
+
+async def pipe_for_a_file_is_refused(provider: SandboxProvider) -> None:
+    """Nobody waits for its other end: it is refused when read, dropped when compared, replaced when written."""
+    async with sandbox_of(provider) as sandbox, _bounded(sandbox):
+        assert (await sh(sandbox, "mkfifo report.json && mkdir d && mkfifo d/x")).exit_code == 0
+        await assert_raises(PermissionError, sandbox.get("report.json", max_bytes=100))
+        assert dict((await sandbox.diff()).dropped) == {"d/x": "a pipe", "report.json": "a pipe"}
+        waiting = await sandbox.exec(["cat", "report.json"], timeout_seconds=0.5)
+        assert waiting.timed_out, waiting
+        await sandbox.put({"report.json": b"{}"})
+        assert await sandbox.get("report.json", max_bytes=100) == b"{}"
+
+
+async def stopping_everything_is_self_inflicted(provider: SandboxProvider) -> None:
+    """What the candidate stops and kills is its own; the command ends in time whatever stands still."""
+    async with sandbox_of(provider) as sandbox, _bounded(sandbox):
+        await sandbox.exec(["sh", "-c", "kill -STOP -1; exit 3"], timeout_seconds=1.0)
+    async with sandbox_of(provider) as sandbox, _bounded(sandbox):
+        await sandbox.exec(["sh", "-c", "kill -STOP $PPID; kill -STOP $$; exit 3"], timeout_seconds=1.0)
+    async with sandbox_of(provider) as sandbox, _bounded(sandbox):
+        await sandbox.exec(["sh", "-c", "kill -9 $PPID; sleep 100"], timeout_seconds=1.0)
+
+
+async def served_process_that_kills_everything_is_lost(provider: SandboxProvider) -> None:
+    """`kill -9 -1` of a served process is the candidate's doing, and costs the sandbox no more than the process."""
+    async with sandbox_of(provider) as sandbox:
+        script = "import os, sys; sys.stdin.readline(); os.kill(-1, 9); os.kill(os.getpid(), 9)"
+        served = await sandbox.serve([provider.python, "-I", "-c", script])
+        async with _bounded(sandbox):
+            await assert_raises(ChannelLost, served.ask(b"go", timeout_seconds=SECONDS))
+            await served.close()
+
+
+@asynccontextmanager
+async def _bounded(sandbox: Sandbox) -> AsyncIterator[None]:
+    """What happens inside ends in time; after it the sandbox answers, or says itself that it is dead."""
+    async with asyncio.timeout(2 * SECONDS):
+        yield
+        try:
+            result = await sh(sandbox, "echo on")
+        except SandboxInfraError:
+            assert not await sandbox.alive(), "it calls itself alive, and does not answer"
+            return
+        assert result.stdout == "on\n", result
+
+
 ISOLATION: tuple[Check, ...] = (
     network_is_unreachable,
     no_privilege_is_left,
@@ -129,4 +216,11 @@ ISOLATION: tuple[Check, ...] = (
     full_disk_is_self_inflicted,
     processes_are_limited,
     memory_is_limited,
+    temporary_folders_are_limited,
+    fork_bomb_is_self_inflicted,
+    flood_of_output_is_cut,
+    ten_thousand_files_are_listed,
+    pipe_for_a_file_is_refused,
+    stopping_everything_is_self_inflicted,
+    served_process_that_kills_everything_is_lost,
 )

@@ -21,6 +21,10 @@ BEAT = "while :; do date +%s.%N > beat; sleep 0.02; done"
 """Shell code that writes into `beat` for as long as it lives."""
 
 
+GONE_TRIES = 200
+"""How often it is looked whether a process is gone, 50 ms apart."""
+
+
 @asynccontextmanager
 async def sandbox_of(provider: SandboxProvider, **spec: Any) -> AsyncIterator[Sandbox]:
     """A sandbox with these fields of its spec, closed at the end."""
@@ -59,7 +63,7 @@ async def assert_still(sandbox: Sandbox) -> None:
 
 async def assert_gone(token: str) -> None:
     """Within seconds no process of the host has `token` among its arguments."""
-    for _ in range(100):
+    for _ in range(GONE_TRIES):
         if not _on_host(token):
             return
         await asyncio.sleep(0.05)

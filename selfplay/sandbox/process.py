@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 import os
 import signal
@@ -24,6 +25,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
 from selfplay.sandbox import SandboxInfraError, SandboxSpec
@@ -132,7 +134,7 @@ async def run_process(
     feeder = _Writer(process.stdin, feed) if process.stdin is not None and feed is not None else None
     timed_out = False
     try:
-        async with _Exit(process.pid) as exited:
+        async with Exit(process.pid) as exited:
             await asyncio.wait([exited], timeout=timeout_seconds)
             timed_out = not exited.done()
             kill_group(process)
@@ -162,20 +164,49 @@ def _spawn(
     cwd: str | None,
     pass_fds: Sequence[int],
 ) -> subprocess.Popen[bytes]:
-    # note: from the caller's thread, which outlives the process: a parent-death signal follows the thread.
     source: int | IO[bytes] = subprocess.DEVNULL
     if stdin is not None:
         source = subprocess.PIPE if isinstance(stdin, bytes) else stdin
-    return subprocess.Popen(
+    return start_process(argv, stdin=source, stderr=subprocess.PIPE, env=env, cwd=cwd, pass_fds=pass_fds)
+
+
+def start_process(
+    argv: Sequence[str],
+    *,
+    stdin: int | IO[bytes],
+    stderr: int,
+    env: Mapping[str, str] | None,
+    cwd: str | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start `argv` in a session of its own, its output a pipe, from a thread that ends with this process only.
+
+    A parent-death signal follows the *thread* that started the child: from a worker thread that ends, or an event
+    loop that is run in one, sandboxes would be killed under their users.
+
+    Raises:
+        OSError: `argv[0]` could not be started.
+        ValueError: an argument holds a NUL byte.
+    """
+    started = _starter(os.getpid()).submit(
+        subprocess.Popen,
         list(argv),
-        stdin=source,
+        stdin=stdin,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         env=env,
         cwd=cwd,
         pass_fds=pass_fds,
         start_new_session=True,
     )
+    return started.result()
+
+
+@functools.cache
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """The one thread that starts processes; a fork of this process needs its own."""
+    del pid
+    return ThreadPoolExecutor(1, thread_name_prefix="selfplay-starter")
 
 
 def open_archive(path: str) -> IO[bytes]:
@@ -274,8 +305,14 @@ def _start_ticks(pid: int) -> int:
         return 0
 
 
-class _Exit:
-    """`async with _Exit(pid) as future`: done once the child ended, which stays unreaped until then."""
+def age_of(pid: int) -> float:
+    """Seconds since a process of this machine started, by the clock that nobody sets; 0 where it is gone."""
+    ticks = _start_ticks(pid)
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")) if ticks else 0.0
+
+
+class Exit:
+    """`async with Exit(pid) as future`: done once the child ended, which stays unreaped until then."""
 
     def __init__(self, pid: int) -> None:
         self._loop = asyncio.get_running_loop()

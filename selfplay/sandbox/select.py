@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from selfplay.errors import NotReady, UserError
-from selfplay.sandbox import Preflight, SandboxProvider, bubblewrap, local
+from selfplay.sandbox import Preflight, SandboxProvider, local
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
 from selfplay.sandbox.environment import tool_environment
 from selfplay.sandbox.local import LocalProvider
 from selfplay.sandbox.recipe import Recipe, load_recipe
+from selfplay.sandbox.wheels import Wheel
 from selfplay.types import record
 
 Name = Literal["auto", "docker", "bubblewrap", "local"]
@@ -37,11 +38,13 @@ class Chosen:
     """One line for stderr; empty where there is nothing to say."""
 
 
-def choose(name: str = "auto", *, recipe: str = "python", folder: Path | None = None) -> Chosen:
+def choose(
+    name: str = "auto", *, recipe: str = "python", folder: Path | None = None, wheels: Sequence[Wheel] = ()
+) -> Chosen:
     """The backend that `name` means here, tried before it is handed out.
 
-    `folder` is the project's `sandboxes/`; None is the shipped one. May be called with or without a running
-    event loop.
+    `folder` is the project's `sandboxes/`; None is the shipped one. `wheels` are what the repository under play
+    requires. May be called with or without a running event loop.
 
     Raises:
         UserError: there is no backend of that name, or the recipe is wrong.
@@ -49,11 +52,11 @@ def choose(name: str = "auto", *, recipe: str = "python", folder: Path | None = 
     """
     known = load_recipe(recipe, folder=folder)
     if name == "auto":
-        return _auto(known)
+        return _auto(known, wheels)
     tried = preflight(name, recipe=known)
     if not tried.ready:
         raise NotReady(f"sandbox `{name}` is not ready: {tried.what}", hint=tried.fix)
-    return Chosen(provider=_provider(name, known), notice=local.WARNING if name == "local" else "")
+    return Chosen(provider=provider_of(name, known, wheels=wheels), notice=local.WARNING if name == "local" else "")
 
 
 def preflight(name: str, *, recipe: Recipe | None = None) -> Preflight:
@@ -65,27 +68,27 @@ def preflight(name: str, *, recipe: Recipe | None = None) -> Preflight:
     known = recipe if recipe is not None else load_recipe()
     if name == "docker":
         # note: imported here, because the docker package costs 200 ms and bubblewrap does without.
-        from selfplay.sandbox import docker
+        from selfplay.sandbox.docker import DockerProvider
 
-        return _run(lambda: docker.preflight(recipe=known))
+        return _run(lambda: DockerProvider.preflight(recipe=known))
     if name == "bubblewrap":
-        return _run(lambda: bubblewrap.preflight(tools=known.tools))
+        return _run(lambda: BubblewrapProvider.preflight(recipe=known))
     if name == "local":
-        return _run(lambda: local.preflight(tools=known.tools))
+        return _run(lambda: LocalProvider.preflight(recipe=known))
     raise UserError(f"no sandbox `{name}`", hint=f"one of: {', '.join(NAMES)}")
 
 
-def _auto(recipe: Recipe) -> Chosen:
+def _auto(recipe: Recipe, wheels: Sequence[Wheel]) -> Chosen:
     by_docker = preflight("docker", recipe=recipe)
     if by_docker.ready:
-        return Chosen(provider=_provider("docker", recipe), notice="")
+        return Chosen(provider=provider_of("docker", recipe, wheels=wheels), notice="")
     by_bubblewrap = preflight("bubblewrap", recipe=recipe)
     if by_bubblewrap.ready:
         # An engine that only lacks its image is worth a line; no engine at all is the common, quiet case.
         notice = ""
         if "has no image" in by_docker.what:
             notice = f"sandbox: bubblewrap, because {by_docker.what[0].lower()}{by_docker.what[1:]} ({by_docker.fix})"
-        return Chosen(provider=_provider("bubblewrap", recipe), notice=notice)
+        return Chosen(provider=provider_of("bubblewrap", recipe, wheels=wheels), notice=notice)
     fixes = [fix for fix in (by_bubblewrap.fix, by_docker.fix) if fix]
     raise NotReady(
         f"no sandbox works here. bubblewrap: {by_bubblewrap.what}. docker: {by_docker.what}",
@@ -93,12 +96,18 @@ def _auto(recipe: Recipe) -> Chosen:
     )
 
 
-def _provider(name: str, recipe: Recipe) -> SandboxProvider:
+def provider_of(name: str, recipe: Recipe, *, wheels: Sequence[Wheel] = ()) -> SandboxProvider:
+    """The provider of that name, not tried; with `wheels`, its sandboxes have them too.
+
+    Raises:
+        NotReady: an image or environment with the wheels could not be made.
+    """
     if name == "docker":
         from selfplay.sandbox.docker import DockerProvider
+        from selfplay.sandbox.image import layered_image
 
-        return DockerProvider(recipe=recipe)
-    environment = tool_environment(recipe.tools)
+        return DockerProvider(recipe=recipe, image=layered_image(recipe, wheels) if wheels else None)
+    environment = tool_environment(recipe.tools, wheels=wheels)
     if name == "bubblewrap":
         return BubblewrapProvider(environment=environment)
     return LocalProvider(environment=environment)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from selfplay.cli import doctor
+from selfplay.sandbox.proof import Attempt
+from selfplay.sandbox.select import preflight
 
 Typed = tuple[int, str, str]
 
@@ -18,6 +20,33 @@ def test_facts_verdicts_and_fixes(here: Path, typed: Callable[..., Typed]) -> No
         assert f" {name} " in out
     assert ("this machine is ready" in err) == (code == 0)
     assert all(len(row) <= 80 for row in out.splitlines())
+
+
+@pytest.mark.bubblewrap
+def test_isolation_is_proved_by_trying(
+    here: Path, answered: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    if not preflight("bubblewrap").ready:
+        pytest.skip("bubblewrap is not ready")
+    rows = {row["name"]: row for row in answered("doctor")["checks"]}
+    tried = ("network", "processes", "memory", "disk", "file", "secrets", "privileges")
+    assert {rows[f"bubblewrap: {name}"]["verdict"] for name in tried} == {"ok"}
+    assert "no route" in rows["bubblewrap: network"]["what"]
+    assert "left by dead owners" in rows["bubblewrap: leftovers"]["what"]
+
+
+def test_what_nothing_stops_is_said(here: Path, typed: Callable[..., Typed], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def prove(provider: object) -> tuple[Attempt, ...]:
+        return (Attempt(name="network", stopped=False, what="it reaches 192.0.2.1, by the interfaces eth0, lo"),)
+
+    monkeypatch.setattr("selfplay.sandbox.proof.prove", prove)
+    if not any(preflight(name).ready for name in ("docker", "bubblewrap")):
+        pytest.skip("no backend is ready")
+    code, out, err = typed("doctor")
+    assert code == 3
+    assert "nothing stopped it: it reaches 192.0.2.1" in " ".join(out.split())
+    assert "this machine is not ready" in err
 
 
 def test_for_programs(here: Path, answered: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,6 +66,7 @@ def test_for_programs(here: Path, answered: Callable[..., Any], monkeypatch: pyt
 def test_a_full_disk_is_missing_space(
     here: Path, answered: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     monkeypatch.setattr(doctor, "NEEDED_GB", 1e9)
     rows = {row["name"]: row for row in answered("doctor", code=3)["checks"]}
     assert (rows["runs"]["verdict"], rows["cache"]["verdict"]) == ("missing", "missing")
