@@ -8,6 +8,7 @@ Not here: the order in which parts are made and closed (`build`).
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from selfplay.learner.trainer import Trainer
     from selfplay.policy import Tokenizer
     from selfplay.policy.local import LocalPolicy
+    from selfplay.sandbox.wheels import Wheel
 
 TOY = "toy"
 """The model that is not loaded but made: two random layers."""
@@ -111,16 +113,20 @@ async def game(
         raise NotFound(f"no game `{config.run.game}`", hint="the games: code, echo")
     from selfplay.games.code import CodeGame, Settings
     from selfplay.games.code.survey import Rules
+    from selfplay.sandbox.recipe import load_recipe
     from selfplay.sandbox.select import choose
 
-    observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind})"))
-    chosen = choose(config.sandbox.kind, folder=sandboxes(project))
+    source, recipes = source_of(config, project), sandboxes(project)
+    observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind}) and what {source} requires"))
+    wheels = await asyncio.to_thread(_wheels, source, config, tools=load_recipe(folder=recipes).tools)
+    chosen = choose(config.sandbox.kind, folder=recipes, wheels=wheels)
     if chosen.notice:
         observe(Event(kind="note", data={"text": chosen.notice}))
     stack.push_async_callback(chosen.provider.aclose)
     await chosen.provider.reap()
     code = CodeGame(
-        source=source_of(config, project),
+        source=source,
+        wheels=wheels,
         cache=cache_folder(),
         provider=chosen.provider,
         proposer=players.proposer,
@@ -139,6 +145,16 @@ async def game(
     )
     stack.push_async_callback(code.aclose)
     return code, chosen.provider.name
+
+
+def _wheels(source: str, config: Config, *, tools: Sequence[str]) -> Sequence[Wheel]:
+    """What the repository requires, pinned."""
+    from selfplay.games.code.needs import wheels_of
+    from selfplay.games.code.source import fetch
+    from selfplay.sandbox.environment import tool_versions
+
+    repository = fetch(source, cache=cache_folder())
+    return wheels_of(repository, more=config.game.requirements, tools=tool_versions(tools))
 
 
 def sandboxes(project: Project) -> Path | None:

@@ -6,7 +6,6 @@ Not here: the keys (`config.tables`), where values come from (`config.layers`).
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import UnionType
@@ -78,19 +77,20 @@ class Config(BaseModel):
         return "\n".join(lines) + "\n"
 
     def write(self, folder: Path) -> Path:
-        """Write `config.toml` into a run's folder, whole or not at all; returns its path."""
+        """Write `config.toml` into a run's folder, whole or not at all; returns its path.
+
+        The caller holds the run: a copy that a killed launch left half written is written over.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / "config.toml"
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".config-", suffix=".toml")
+        target, aside = folder / "config.toml", folder / ".config.toml.part"
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with aside.open("w", encoding="utf-8") as file:
                 file.write(self.to_toml())
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o644)
-            os.replace(name, target)
+            os.replace(aside, target)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            aside.unlink(missing_ok=True)
             raise
         return target
 

@@ -34,7 +34,12 @@ class Run(Table):
     seed: int = key(0, "Keys every random draw.", ge=0)
     steps: int = key(10, "Steps to play in all; more of them prolong a run.", affects_results=False, ge=0)
     save_every: int = key(1, "Steps between two saves of weights and optimizer.", affects_results=False, ge=1)
-    keep_saves: int = key(2, "Newest saves that are kept on disk.", affects_results=False, ge=1)
+    keep_saves: int = key(
+        2,
+        "Newest saves that are kept on disk, beside the one whose next step solved most.",
+        affects_results=False,
+        ge=1,
+    )
 
 
 class Game(Table):
@@ -42,6 +47,9 @@ class Game(Table):
 
     source: str = key(
         "pypi:toolz==1.2.0", "`pypi:NAME==VERSION`, a git URL or a folder (relative to the project); unused by `echo`."
+    )
+    requirements: tuple[str, ...] = key(
+        (), "What its tests require beside its own metadata, as pinned wheels, e.g. `hypothesis>=6`."
     )
     max_lines: int = key(30, "Longest function that is played, in lines.", ge=1)
     held_out: float = key(0.3, "Share of the seeds that is never trained on.", ge=0.0, lt=1.0)

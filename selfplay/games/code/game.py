@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.games import Minted
-from selfplay.games.code import bugs, edits
+from selfplay.games.code import bugs, clean, edits
 from selfplay.games.code.bugs import Bug, Problem, Reason
 from selfplay.games.code.mutate import mutations
+from selfplay.games.code.needs import played_with
 from selfplay.games.code.opened import NAME, Opened, Settings
 from selfplay.games.code.source import fetch
 from selfplay.games.code.survey import survey
@@ -30,6 +31,7 @@ from selfplay.games.code.verify import Ended, Run, Verifier
 from selfplay.games.rewards import PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
 from selfplay.rollout import render
 from selfplay.sandbox import SandboxInfraError, SandboxProvider
+from selfplay.sandbox.wheels import Wheel
 from selfplay.types import Example, Fault, Role, Seed, Split, Task, Trajectory, Verdict, VerdictStage, draw, task_id
 
 
@@ -48,6 +50,7 @@ class CodeGame:
         solver: Role,
         config_digest: str,
         settings: Settings | None = None,
+        wheels: Sequence[Wheel] = (),
         proposer_reward: ProposerReward | None = None,
         solver_reward: SolverReward | None = None,
     ) -> None:
@@ -57,6 +60,7 @@ class CodeGame:
         self._source = source
         self._cache = cache
         self._provider = provider
+        self._wheels = tuple(wheels)
         self._config_digest = config_digest
         self._proposer_reward = proposer_reward or SelfPlaySwe()
         self._solver_reward = solver_reward or PlusMinusOne()
@@ -68,7 +72,7 @@ class CodeGame:
 
         Raises:
             UserError: the source cannot be played (no such package, no tests, failing suite).
-            NotReady: no network, no git, no space.
+            NotReady: no network, no git, no space, or a clean copy that solvers could read.
             SandboxInfraError: no sandbox could be made.
         """
         return (await self._open()).seeds
@@ -184,6 +188,8 @@ class CodeGame:
 
     async def aclose(self) -> None:
         """Close every sandbox made here."""
+        if self._opened is not None:
+            await self._opened.verifier.aclose()
         await self._provider.aclose()
 
     async def _open(self) -> Opened:
@@ -191,8 +197,11 @@ class CodeGame:
         async with self._opening:
             if self._opened is None:
                 repository = await asyncio.to_thread(fetch, self._source, cache=self._cache)
+                repository = played_with(repository, self._wheels)
                 verifier = Verifier(repository, provider=self._provider, workers=self.settings.workers)
                 found = await survey(verifier, rules=self.settings.rules, cache=self._cache)
+                roots = verifier.suite.roots
+                await clean.check(self._provider, archive=verifier.archive, repository=repository, roots=roots)
                 opened = Opened(found, verifier=verifier, source=self._source, settings=self.settings)
                 await opened.rehearse(cache=self._cache)
                 self._opened = opened

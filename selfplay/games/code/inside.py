@@ -4,24 +4,48 @@ Reads one JSON request from standard input, runs the chosen tests in this proces
 pytest-json-report and, where asked, which functions of the tree each test called and the test files as pytest compiled
 them.
 
-What is not here: any decision. The report is untrusted, since the code under test ran in the same process; it is read
-outside (`verify`, `survey`). Nothing but the standard library and pytest is imported, and nothing of selfplay.
+With the argument `serve` it stays: a fork server for repeats of one candidate. It imports pytest and its report plugin,
+nothing of the tree, and then answers each line, a request with `seconds`, with a line: the child that was forked for it
+ran the tests in a fresh `pytest.main`, and everything that descends from it is dead. An empty request is answered at
+once, which tells that the server is up.
+
+Repeats do not share a process, modules or compiled files. They do share the work tree and /tmp, so a test sees the
+files that an earlier repeat left, and the layout of memory, so a test that depends on addresses does the same in each.
+
+What is not here: any decision. The report is untrusted, since the code under test ran in the same process, and so is
+the server, which shares its uid; both are read outside (`verify`, `repeats`, `survey`). Nothing but the standard
+library and pytest is imported, and nothing of selfplay.
 
 Example of a request:
     {"roots": [""], "paths": ["tests/test_a.py"], "wanted": ["tests/test_a.py::test_b"], "report": "/tmp/r.json",
      "calls": null, "compiled": null, "options": [], "cpu_seconds": 3, "stop_at_first": false}
 """
 
+import base64
+import contextlib
+import gc
+import importlib
 import json
 import os
 import resource
+import signal
+import stat
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
-from types import CodeType, FrameType
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from types import CodeType, FrameType, ModuleType
+from typing import Any, NoReturn
 
 import pytest
+
+MAX_REPORT = 16 << 20
+"""Longest report that the server passes on, in bytes."""
+SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36
+"""Of prctl(2)."""
+ENDING_SECONDS = 10.0
+"""How long the server tries to kill what a candidate left, before it gives up and ends."""
+MEMORY_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
 class Select:
@@ -76,20 +100,34 @@ def pack(tree: str, path: str) -> None:
                     packed.add(os.path.join(folder, name), os.path.relpath(os.path.join(folder, name), tree))
 
 
-def main() -> None:
-    request = json.loads(sys.stdin.buffer.read())
+def preload() -> list[ModuleType]:
+    """Import what every session imports by itself, and take it out of the garbage collector's way.
+
+    The report plugins are given to pytest as modules: by name it would compile them anew, to rewrite their assertions.
+    """
+    from _pytest.config import default_plugins
+
+    plugins = [importlib.import_module(name) for name in ("pytest_metadata.plugin", "pytest_jsonreport.plugin")]
+    for name in default_plugins:
+        importlib.import_module(f"_pytest.{name}")
+    gc.freeze()
+    gc.enable()
+    return plugins
+
+
+def run(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> int:
+    """One session in this process; pytest's exit code."""
     tree = os.path.realpath(os.getcwd())
     request |= {name: request[name] and os.path.abspath(request[name]) for name in ("report", "calls", "compiled")}
     sys.dont_write_bytecode = request["compiled"] is None
     sys.path[:0] = [os.path.join(tree, root).rstrip(os.sep) for root in request["roots"]]
-    plugins: list[object] = [Select(request["wanted"])] if request["wanted"] is not None else []
+    plugins: list[object] = [*preloaded, *([Select(request["wanted"])] if request["wanted"] is not None else [])]
     calls = Calls(tree) if request["calls"] else None
     arguments = ["-c", os.devnull, f"--rootdir={tree}", f"--confcutdir={tree}", "-q", "--no-header", "--no-summary"]
     arguments += ["--tb=short", "--color=no", "-p", "no:cacheprovider", "-p", "no:subtests", "-o", "addopts="]
-    arguments += ["-p", "pytest_metadata.plugin", "-p", "pytest_jsonreport.plugin", "--json-report"]
-    arguments += [f"--json-report-file={request['report']}", "--json-report-indent=0"]
-    arguments += ["--json-report-omit", "log", "traceback", "streams", "warnings", "keywords", "--"]
-    arguments[-1:] = [*request["options"], *(["--maxfail=1"] if request["stop_at_first"] else []), "--"]
+    arguments += ["--json-report", f"--json-report-file={request['report']}", "--json-report-indent=0"]
+    arguments += ["--json-report-omit", "log", "traceback", "streams", "warnings", "keywords"]
+    arguments += [*request["options"], *(["--maxfail=1"] if request["stop_at_first"] else []), "--"]
     arguments += request["paths"]
     if request["cpu_seconds"] is not None:
         limit = int(time.process_time() + request["cpu_seconds"] + 0.999)
@@ -100,9 +138,143 @@ def main() -> None:
             json.dump(calls.tests, file)
     if request["compiled"]:
         pack(tree, request["compiled"])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(int(code))  # note: threads or handlers that the code under test left behind must not keep us waiting
+    return int(code)
+
+
+def finish(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> NoReturn:
+    """Run it and end this process, however it went."""
+    code = 1
+    try:
+        code = run(request, preloaded)
+    except BaseException:  # noqa: BLE001
+        # Told as the interpreter would, whatever the code under test did to it.
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)  # note: threads or handlers that the code under test left behind must not keep us waiting
+
+
+def serve(preloaded: Sequence[ModuleType]) -> None:
+    """Answer requests, a line each, until there are no more."""
+    # note: what was standard input and output is ours alone; the tests and whatever they start have the null device.
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(null, number)
+    prctl(SET_CHILD_SUBREAPER, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    for line in questions:
+        request = json.loads(line)
+        answer = repeat(request, preloaded, ours=(questions.fileno(), answers.fileno())) if request else {}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+def repeat(request: dict[str, Any], preloaded: Sequence[ModuleType], *, ours: Sequence[int]) -> Mapping[str, object]:
+    """Fork, run it in the child, end all that the child started, and tell how it went."""
+    started, kills, server = time.monotonic(), memory_kills(), os.getpid()
+    child = os.fork()
+    if child == 0:
+        prctl(SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == server:
+            os.setsid()
+            for number in ours:
+                os.close(number)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            del sys.argv[1:]
+            finish(request, preloaded)
+        os._exit(1)
+    timed_out = not ends(child, by=started + request["seconds"])
+    code = bury(child)
+    return {
+        "exit_code": None if timed_out else code,
+        "timed_out": timed_out,
+        "oom_killed": code == 128 + signal.SIGKILL and not timed_out and memory_kills() > kills,
+        "seconds": time.monotonic() - started,
+        "report": None if timed_out else report_at(request["report"]),
+    }
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2), which the standard library lacks."""
+    import ctypes  # note: only here, since it would slow every single run
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def ends(child: int, *, by: float) -> bool:
+    """Does the child end before the clock shows `by`? It stays unburied, so that its number is not another's yet."""
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        left = by - time.monotonic()
+        if left <= 0:
+            return False
+        signal.sigtimedwait({signal.SIGCHLD}, left)
+    return True
+
+
+def bury(child: int) -> int:
+    """Kill and wait for everything that descends from this process; the child's exit code as a shell reports it."""
+    code, deadline = 0, time.monotonic() + ENDING_SECONDS
+    os.kill(child, signal.SIGKILL)
+    while time.monotonic() < deadline:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            code = 128 - code if code < 0 else code
+        elif pid == 0:
+            for left in descendants():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(left, signal.SIGKILL)
+            signal.sigtimedwait({signal.SIGCHLD}, 0.01)
+    sys.exit("what the candidate started cannot be ended")
+
+
+def descendants() -> Iterator[int]:
+    """Processes below this one, which is where the kernel puts orphans that it adopted."""
+    below: dict[int, list[int]] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            # note: the command's name (second field) may hold spaces and brackets, so count from its end.
+            below.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
+    todo = below.get(os.getpid(), [])
+    while todo:
+        pid = todo.pop()
+        todo += below.get(pid, [])
+        yield pid
+
+
+def memory_kills() -> int:
+    """How many processes the kernel has ended here for memory; 0 where nobody counts."""
+    for path in MEMORY_COUNTERS:
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    return 0
+
+
+def report_at(path: str) -> str | None:
+    """The report in base64, and away with it; None where it is missing, no plain file, or too long."""
+    with contextlib.suppress(OSError):
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(number, "rb") as file:
+            os.unlink(path)
+            found = os.fstat(number)
+            if stat.S_ISREG(found.st_mode) and found.st_size <= MAX_REPORT:
+                return base64.b64encode(file.read(MAX_REPORT)).decode()
+    return None
+
+
+def main() -> None:
+    """Serve, or run the one request on standard input."""
+    preloaded = preload()
+    if sys.argv[1:] == ["serve"]:
+        serve(preloaded)
+    else:
+        finish(json.loads(sys.stdin.buffer.read()), preloaded)
 
 
 if __name__ == "__main__":

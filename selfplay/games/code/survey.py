@@ -36,7 +36,7 @@ from selfplay.games.code.source import Repository, is_test
 from selfplay.games.code.verify import Budget, Verifier
 from selfplay.types import digest, record
 
-_FORMAT = 2
+_FORMAT = 3
 """Changes whenever equal input would be surveyed differently."""
 
 
@@ -145,7 +145,10 @@ def _pack(tree: Path, compiled: bytes, archive: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(compiled)) as extra:
             for entry in sorted((e for e in extra if e.isreg()), key=lambda e: e.name):
                 path = PurePosixPath(entry.name)
-                if path.parent.name == "__pycache__" and "-pytest-" in path.name and ".." not in path.parts:
+                source = (path.parent.parent / f"{path.name.partition('.')[0]}.py").as_posix()
+                # note: pytest also compiles modules that are no tests, whose bytecode would give their code away.
+                ours = path.parent.name == "__pycache__" and "-pytest-" in path.name and ".." not in path.parts
+                if ours and is_test(source):
                     plain = tarfile.TarInfo(entry.name)
                     plain.size, plain.mode = entry.size, 0o644
                     packed.addfile(plain, extra.extractfile(entry))
@@ -160,7 +163,8 @@ async def _run(
     options = [*suite.options, "--continue-on-collection-errors"]
     request = {"wanted": None, "paths": list(suite.paths), "options": options}
     budget = Budget(cpu_seconds=rules.seconds, seconds=rules.seconds)
-    done = await verifier.execute(request, budget=budget, traced=traced)
+    # note: not out of the pool, since only these two runs want this archive.
+    done = await verifier.execute(request, budget=budget, traced=traced, pooled=False)
     name = verifier.repository.name
     if done.result.timed_out:
         raise UserError(
@@ -188,7 +192,7 @@ def _playable(repository: Repository, *, stable: Sequence[str], reports: tuple[R
     if not stable:
         raise UserError(
             f"no test of {name} passes on the clean tree ({some})",
-            hint="the sandbox holds pytest and the standard library only: choose a package without other dependencies",
+            hint="name what its tests require: -s 'game.requirements=[\"NAME\"]'",
         )
     share = len(failing) / (len(failing) + len(stable))
     if share > rules.max_failing:

@@ -5,8 +5,9 @@ a verdict for each test from pytest-json-report: passed only with setup, call an
 Processor time is limited, which does not depend on what else the machine does; a limit of wall-clock seconds counts
 against a candidate only after a second try alone with twice the budget. Equal runs share one result, by content.
 
-What is not covered: canaries, a differential check, runs of the whole suite. The code under test shares its
-process with the report, so a report can be forged by code that sets out to.
+What is not covered: canaries, a differential check, runs of the whole suite; repeats of one candidate without a new
+sandbox for each (`repeats`). The code under test shares its process with the report, so a report can be forged by code
+that sets out to.
 
 Example:
     >>> run = await verifier.run(("a.py::test_one",), change=Change(path="pkg/a.py", text="..."))  # doctest: +SKIP
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 import secrets
@@ -26,11 +28,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from selfplay.games.code.report import Report, parse
 from selfplay.games.code.source import Repository
 from selfplay.games.code.suite import Suite, suite_of
-from selfplay.sandbox import SandboxProvider, SandboxSpec
+from selfplay.sandbox import Sandbox, SandboxProvider, SandboxSpec
 from selfplay.types import Result, digest, record
 
 MAX_REPORT = 16 << 20
@@ -38,6 +41,8 @@ MAX_REPORT = 16 << 20
 _MEMO = 4096
 """Results kept in memory."""
 _INSIDE = Path(__file__).with_name("inside.py")
+# note: pytest is imported without looking for garbage, which takes 8 ms of 130; the program turns it on again.
+_HEAD = "import gc\ngc.disable()\n"
 _OUT_OF_CPU = (128 + signal.SIGXCPU, -signal.SIGXCPU)
 _ENV = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -120,6 +125,16 @@ class Executed:
     """Which functions each test called, where that was asked for."""
     compiled: bytes | None = None
     """A tar of the test files as pytest compiled them, where that was asked for."""
+    lost: str = ""
+    """What became of the server where a repeat got no answer from it."""
+
+
+class Execute(Protocol):
+    """Runs a request somewhere: in a sandbox of its own, or as a repeat."""
+
+    async def __call__(self, request: Mapping[str, object], *, budget: Budget) -> Executed:
+        """Raises `SandboxInfraError` where the machine failed."""
+        ...
 
 
 class Slots:
@@ -154,17 +169,28 @@ class Verifier:
         self.archive = repository.archive
         """The tree as sandboxes get it; `survey` puts one with compiled test files here."""
         self.provider = provider
+        self._workers = max(1, workers)
         self._slots = Slots(workers)
-        self._program = _INSIDE.read_text()
+        self._program = _HEAD + _INSIDE.read_text()
+        self._closing: set[asyncio.Task[None]] = set()
         self._memo: OrderedDict[str, Run] = OrderedDict()
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def run(
-        self, tests: Sequence[str], *, budget: Budget, change: Change | None = None, again: int = 0, first: bool = False
+        self,
+        tests: Sequence[str],
+        *,
+        budget: Budget,
+        change: Change | None = None,
+        again: int = 0,
+        first: bool = False,
+        hash_seed: int = 0,
+        by: Execute | None = None,
     ) -> Run:
         """What becomes of `tests` with `change` made; with `first` it stops at the first test that fails.
 
-        Runs that differ in `again` are separate, so that a result can be asked for twice.
+        Runs that differ in `again` are separate, so that a result can be asked for twice. `by` is who runs it, for
+        this change and hash seed; a sandbox of its own by default.
 
         Raises:
             SandboxInfraError: the machine failed; nothing was decided.
@@ -172,52 +198,54 @@ class Verifier:
         text = hashlib.sha256(change.text.encode()).hexdigest() if change else None
         place = [change.path, text] if change else None
         # note: not the budget, which rests on measured seconds: the key is part of the record, and must not vary.
-        key = digest("run", self.repository.digest, place, sorted(tests), first, again)
+        seeded = [hash_seed] if hash_seed else []
+        key = digest("run", self.repository.digest, place, sorted(tests), first, again, *seeded)
+        by = by or functools.partial(self.execute, change=change, hash_seed=hash_seed)
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._memo:
-                self._memo[key] = await self._decide(key, tests, budget=budget, change=change, first=first)
+                self._memo[key] = await self._decide(key, tests, budget=budget, first=first, by=by)
             self._memo.move_to_end(key)
         while len(self._memo) > _MEMO:
             self._locks.pop(self._memo.popitem(last=False)[0], None)
         return self._memo[key]
 
-    async def _decide(
-        self, key: str, tests: Sequence[str], *, budget: Budget, change: Change | None, first: bool
-    ) -> Run:
+    async def _decide(self, key: str, tests: Sequence[str], *, budget: Budget, first: bool, by: Execute) -> Run:
         request: dict[str, object] = {
             "wanted": list(tests),
             "paths": sorted({test.partition("::")[0] for test in tests}),
         }
         request |= {"options": list(self.suite.options), "stop_at_first": first}
         async with self._slots.shared():
-            done = await self.execute(request, budget=budget, change=change)
+            done = await by(request, budget=budget)
         if done.result.timed_out:
             async with self._slots.alone():
-                done = await self.execute(request, budget=budget.times(2), change=change)
+                done = await by(request, budget=budget.times(2))
         return read(done, key=key, tests=tests, first=first)
 
     async def execute(
-        self, request: Mapping[str, object], *, budget: Budget, change: Change | None = None, traced: bool = False
+        self,
+        request: Mapping[str, object],
+        *,
+        budget: Budget,
+        change: Change | None = None,
+        hash_seed: int = 0,
+        traced: bool = False,
+        pooled: bool = True,
     ) -> Executed:
         """Run the program of `inside.py` on `request` in a sandbox of its own; `traced` asks for calls and compiled.
 
         Raises:
             SandboxInfraError: the machine failed.
         """
-        # note: outside the tree, but where nothing is isolated /tmp is the host's, and the work tree is what goes away.
-        name = ("/tmp/" if self.provider.capabilities.isolated else ".") + secrets.token_hex(16)
-        whole = {"roots": list(self.suite.roots), "stop_at_first": False, **request}
-        whole |= {"report": f"{name}.json", "cpu_seconds": budget.cpu_seconds}
+        whole, name = self.whole(request, budget=budget)
         whole |= {kind: f"{name}.{kind}" if traced else None for kind in ("calls", "compiled")}
-        spec = SandboxSpec(name="python", archive=str(self.archive), env=_ENV)
-        sandbox = await self.provider.create(spec)
-        try:
-            if change is not None:
-                await sandbox.put({change.path: change.text.encode()})
-            # note: not `-I`, which ignores the fixed hash seed; the variables are ours, and -P and -s do the rest.
-            argv = [self.provider.python, "-s", "-P", "-B", "-c", self._program]
+        async with self.sandbox(change=change, pooled=pooled) as sandbox:
             result = await sandbox.exec(
-                argv, timeout_seconds=budget.seconds, env=_ENV, stdin=json.dumps(whole).encode(), output_limit=1 << 16
+                self.argv(),
+                timeout_seconds=budget.seconds,
+                env=variables(hash_seed),
+                stdin=json.dumps(whole).encode(),
+                output_limit=1 << 16,
             )
             try:
                 report = await sandbox.get(f"{name}.json", max_bytes=MAX_REPORT)
@@ -226,8 +254,53 @@ class Verifier:
             except (FileNotFoundError, PermissionError, ValueError):
                 return Executed(result=result, report=None)
             return Executed(result=result, report=report, calls=calls, compiled=compiled)
+
+    def argv(self, *arguments: str) -> list[str]:
+        """What starts the program of `inside.py`."""
+        # note: not `-I`, which ignores the fixed hash seed; the variables are ours, and -P and -s do the rest.
+        return [self.provider.python, "-s", "-P", "-B", "-c", self._program, *arguments]
+
+    def whole(self, request: Mapping[str, object], *, budget: Budget) -> tuple[dict[str, object], str]:
+        """The request as the program wants it, with a new name for the report; that name without its ending."""
+        # note: outside the tree, but where nothing is isolated /tmp is the host's, and the work tree is what goes away.
+        name = ("/tmp/" if self.provider.capabilities.isolated else ".") + secrets.token_hex(16)
+        whole = {"roots": list(self.suite.roots), "stop_at_first": False, "calls": None, "compiled": None, **request}
+        return {**whole, "report": f"{name}.json", "cpu_seconds": budget.cpu_seconds}, name
+
+    @contextlib.asynccontextmanager
+    async def sandbox(self, *, change: Change | None, pooled: bool = True) -> AsyncIterator[Sandbox]:
+        """A clean sandbox with `change` made, closed in the background; `pooled` where equal ones will be wanted.
+
+        Raises:
+            SandboxInfraError: the machine failed.
+        """
+        while len(self._closing) > self._workers:
+            await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
+        spec = SandboxSpec(name="python", archive=str(self.archive), env=variables())
+        made = await (self.provider.acquire(spec) if pooled else self.provider.create(spec))
+        try:
+            if change is not None:
+                await made.put({change.path: change.text.encode()})
+            yield made
         finally:
-            await sandbox.close()
+            closing = asyncio.get_running_loop().create_task(made.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closed)
+
+    def _closed(self, closing: asyncio.Task[None]) -> None:
+        self._closing.discard(closing)
+        if not closing.cancelled():
+            # note: read, so that asyncio does not warn of it; what was not removed is its provider's to remove.
+            closing.exception()
+
+    async def aclose(self) -> None:
+        """Wait for the sandboxes that are being closed; before the provider is."""
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def variables(hash_seed: int = 0) -> Mapping[str, str]:
+    """The environment that tests run in."""
+    return {**_ENV, "PYTHONHASHSEED": str(hash_seed)}
 
 
 def read(done: Executed, *, key: str, tests: Sequence[str], first: bool = False) -> Run:
@@ -260,6 +333,8 @@ def _ending(done: Executed) -> tuple[Ended, str, Report | None]:
         return Ended.MEMORY, "the tests used more memory than allowed", None
     if result.exit_code in _OUT_OF_CPU:
         return Ended.CPU, "the tests used more processor time than allowed", None
+    if done.lost:
+        return Ended.CRASHED, done.lost, None
     if done.report is None:
         return Ended.CRASHED, f"the test process left no report (exit code {result.exit_code})", None
     try:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from pathlib import Path
 
 import pytest
 
-from selfplay.games.code.verify import Ended, Executed, Run, Slots, read
+from selfplay.games.code.source import fetch
+from selfplay.games.code.verify import Budget, Ended, Executed, Run, Slots, Verifier, read
+from selfplay.sandbox.bubblewrap import BubblewrapProvider
 from selfplay.types import Result
 
 TESTS = ("t.py::a", "t.py::b")
@@ -90,3 +93,27 @@ def test_one_that_must_be_alone_is_alone() -> None:
     asyncio.run(main())
     assert max(map(len, seen)) == 2
     assert all(len(together) == 1 for together in seen if {"x", "y"} & set(together))
+
+
+def test_runs_take_from_the_pool_and_leave_nothing_open(bubblewrap: None, package: Path, tmp_path: Path) -> None:
+    repository = fetch(str(package), cache=tmp_path)
+    test = "tests/test_core.py::test_double"
+
+    async def main() -> None:
+        provider = BubblewrapProvider()
+        verifier = Verifier(repository, provider=provider, workers=2)
+        budget = Budget(cpu_seconds=20.0, seconds=60.0)
+        for again in range(3):
+            # note: two are kept idle; with all of them there, the next run finds one.
+            for _ in range(1000 if again else 0):
+                if provider.pool.counts.idle == 2:
+                    break
+                await asyncio.sleep(0.02)
+            assert (await verifier.run([test], budget=budget, again=again)).clean
+        counts = provider.pool.counts
+        assert (counts.hits, counts.misses) == (2, 1)
+        await verifier.aclose()
+        assert not verifier._closing
+        await provider.aclose()
+
+    asyncio.run(main())
