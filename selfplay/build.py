@@ -13,14 +13,16 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from selfplay import curriculum, loop, parts
+from selfplay import curriculum, loop, parts, saves
 from selfplay.config import Config, diff, from_run
-from selfplay.errors import NotFound, SelfplayError, UserError
+from selfplay.errors import Held, NotFound, RunFailed, SelfplayError, UserError
 from selfplay.events import Event, Interrupt, Observer
-from selfplay.ledger import Ledger
+from selfplay.learner.stored import policy_version
+from selfplay.ledger import Ledger, check, files
 from selfplay.parts import waiting
 from selfplay.plan import plan
 from selfplay.project import Project
@@ -28,6 +30,11 @@ from selfplay.rollout import Player
 from selfplay.stages import Clock, Interrupted, Pools
 from selfplay.types import record
 from selfplay.warmup import WarmUp
+
+CHECKED_BYTES = 64 << 20
+"""Ledgers up to this size are read whole at each launch, in two seconds; of larger ones the structure is checked."""
+CHECKED = frozenset({"file", "references", "json", "ids", "turns", "steps", "saves"})
+"""Checks that no setting and no plug-in can make fail: whoever fails them is damaged."""
 
 __all__ = ["Outcome", "assemble", "execute", "plan", "settings_of"]
 
@@ -54,6 +61,8 @@ def execute(config: Config, *, project: Project, folder: Path, observe: Observer
         with _ledger(config, project=project, folder=folder) as ledger:
             how = "failed"
             try:
+                _refuse_damage(folder)
+                _refuse_loss(folder, ledger)
                 config.write(folder)
                 outcome = _finished(config, folder, ledger)
                 if outcome is None:
@@ -62,8 +71,9 @@ def execute(config: Config, *, project: Project, folder: Path, observe: Observer
                 return outcome
             finally:
                 ledger.end_launch(how)
-    except SelfplayError:
-        if fresh:
+    except SelfplayError as error:
+        # note: what another process holds is its own, even if it was not there a moment ago.
+        if fresh and not isinstance(error, Held):
             _forget(folder)
         raise
 
@@ -74,6 +84,40 @@ def _finished(config: Config, folder: Path, ledger: Ledger) -> Outcome | None:
     version = ledger.status().policy_version
     saved = any(save.policy_version == version and (folder / save.path).is_dir() for save in ledger.saves())
     return Outcome(stop="done", steps=steps) if steps and steps >= config.run.steps and saved else None
+
+
+def _refuse_damage(folder: Path) -> None:
+    """What is not as it was written is not gone on with: SQLite itself notices a damaged page only where it reads it.
+
+    Raises:
+        RunFailed: the ledger is damaged.
+    """
+    path = folder / files.NAME
+    small = path.stat().st_size <= CHECKED_BYTES
+    for checked in islice(check.checks(folder), None if small else 1):
+        if checked.num_problems and checked.name in CHECKED:
+            raise RunFailed(
+                f"{path} is damaged ({checked.problems[0]})",
+                hint=f"see all of it: selfplay check {folder.name}"
+                f"\n      save what is whole: selfplay check {folder.name} --salvage {folder.name}-2",
+            )
+
+
+def _refuse_loss(folder: Path, ledger: Ledger) -> None:
+    """A step is closed on the disk before its save is written: a whole save of a later step means that rows are lost.
+
+    Raises:
+        RunFailed: there is such a save.
+    """
+    last = ledger.last_closed_step()
+    for save in sorted((folder / saves.FOLDER).glob("step_*")):
+        if saves.step_of(save) > last and policy_version(save) is not None:
+            raise RunFailed(
+                f"{folder / files.NAME} ends with step {last}, and {saves.FOLDER}/{save.name} was saved after it: "
+                f"the ledger's newest rows are lost (copied without its -wal file, or that file is damaged)",
+                hint=f"put the {files.NAME}-wal that belongs to it back; or play those steps again: "
+                f"move {folder / saves.FOLDER / save.name} away, then type the command again",
+            )
 
 
 def _forget(folder: Path) -> None:
@@ -91,6 +135,8 @@ def _ledger(config: Config, *, project: Project, folder: Path) -> Ledger:
     try:
         recorded = Ledger.read(folder)
     except NotFound:
+        if kept := files.remains(folder):
+            raise files.lost(folder, kept) from None
         return Ledger.create(
             folder,
             config_digest=config.digest,
@@ -110,7 +156,8 @@ def _changed(config: Config, recorded: Any, *, folder: Path, project: Project) -
     return UserError(
         f"run `{folder.name}` was started with other settings\n\n" + "\n".join(lines),
         hint=f"go on with its own: selfplay run {folder / 'config.toml'} --name {folder.name}"
-        f"\n      or start another: add --name NAME",
+        f"\n      or start another: add --name NAME"
+        f"\n      or take its weights along: add --fork {folder.name} --name NAME",
     )
 
 

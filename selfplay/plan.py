@@ -123,6 +123,6 @@ def _learning(config: Config) -> Iterator[PlanRow]:
 
 
 def _books(config: Config) -> Iterator[PlanRow]:
-    value = f"every {config.run.save_every} steps, the last {config.run.keep_saves} kept"
+    value = f"every {config.run.save_every} steps, the last {config.run.keep_saves} and the best kept"
     yield PlanRow(section="books", name="saves", value=value, note="updates in between are re-applied on resume")
     yield PlanRow(section="books", name="settings", value=config.digest, note="digest of what affects results")

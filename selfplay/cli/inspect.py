@@ -50,7 +50,7 @@ def command(session: Session, run: str, id: str | None, step: int | None, conten
 
     folder = runs.find_run(run, project=session.project)
     with Ledger.read(folder) as reader:
-        data, page = _listing(reader, step, content) if id is None else _entry(reader, id, content)
+        data, page = _listing(reader, step, content) if id is None else _here_or_before(reader, id, content)
     if session.json:
         session.answer("inspect", data, run=folder.name)
     else:
@@ -83,6 +83,18 @@ def _listing(reader: Reader, step: int | None, content: bool) -> tuple[dict[str,
         "truncated": step is None and newest + 1 > NEWEST,
     }
     return data, steps_listing(steps)
+
+
+def _here_or_before(reader: Reader, prefix: str, content: bool) -> tuple[dict[str, Any], RenderableType]:
+    """The entry of that id, in the run or in what it was forked from."""
+    try:
+        return _entry(reader, prefix, content)
+    except NotFound:
+        parent = reader.parent()
+        if parent is None:
+            raise
+    with parent:
+        return _here_or_before(parent, prefix, content)
 
 
 def _entry(reader: Reader, prefix: str, content: bool) -> tuple[dict[str, Any], RenderableType]:

@@ -43,6 +43,8 @@ class Options:
     new: bool
     plan: bool
     quiet: bool
+    fork: str | None
+    """`RUN[@STEP]`."""
     sets: tuple[str, ...]
     """`-s`, with `--steps` and `--sandbox` behind them."""
 
@@ -60,6 +62,7 @@ class Options:
             new=given["new"],
             plan=given["plan"],
             quiet=given["quiet"],
+            fork=given.get("fork"),
             sets=tuple(sets),
         )
 
@@ -69,6 +72,7 @@ def options(function: F) -> F:
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress, only alarms and the summary."),
         click.option("--plan", is_flag=True, help="Print what would be played, with every constant; play nothing."),
+        click.option("--fork", metavar="RUN[@STEP]", help="Start from that run's weights; needs a --name of its own."),
         click.option("--new", is_flag=True, help="Start another run (NAME-2, ...) where NAME exists."),
         click.option("--sandbox", metavar="S", help="auto, docker, bubblewrap, or local (isolates nothing)."),
         click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a setting; repeatable."),
@@ -87,12 +91,14 @@ def command(session: Session, preset: str | None, **given: object) -> int:
     """Play and learn; the same command again resumes.
 
     PRESET is a name under curricula/ [default: quickstart]. With --name alone an existing run goes on with its own
-    settings.
+    settings. --fork starts another run from the weights of a save, without warm-up, with that run's settings where
+    no PRESET is given.
 
     \b
     Examples:
       selfplay run
       selfplay run quickstart --steps 2 -s learner.lr=2e-6 --name slow
+      selfplay run --fork quickstart@5 -s learner.lr=5e-7 --name slower
     """
     return play(session, Options.of(preset, given))
 
@@ -102,6 +108,8 @@ def play(session: Session, asked: Options) -> int:
     if session.json:
         session.claim_stdout()
     config, folder = resolve(session, asked)
+    if asked.fork is not None:
+        _fork(session, asked.fork, config, folder, only_say=asked.plan)
     if asked.plan:
         return show_plan(session, config, folder)
     session.run_folder = folder
@@ -130,14 +138,40 @@ def resolve(session: Session, asked: Options) -> tuple[Config, Path]:
 
     project = session.project
     named = project.runs / runs.check_name(asked.name) if asked.name is not None else None
-    if asked.preset is None and named is not None and (named / "config.toml").is_file():
+    if asked.fork is not None and asked.preset is None:
+        config = configs.from_run(_forked(session, asked.fork)[0], project=project, sets=asked.sets)
+    elif asked.preset is None and named is not None and (named / "config.toml").is_file():
         config = configs.from_run(named, project=project, sets=asked.sets)
     else:
         config = configs.load(asked.preset or DEFAULT, project=project, sets=asked.sets)
+    if asked.fork is not None and asked.name is None:
+        free = runs.free_name(_forked(session, asked.fork)[0].name, project=project)
+        raise UserError("a fork is another run and needs a name", hint=f"add --name {free}")
     name = runs.check_name(asked.name or config.name)
     folder = project.runs / (runs.free_name(name, project=project) if asked.new else name)
     _refuse_change(config, folder, session=session, asked=asked)
     return config, folder
+
+
+def _forked(session: Session, text: str) -> tuple[Path, int | None]:
+    """`RUN[@STEP]`: the run's folder and the step."""
+    name, at, number = text.rpartition("@") if "@" in text else (text, "", "")
+    if at and not number.removeprefix("-").isdecimal():
+        raise UserError(f"`{text}` has no step behind the `@`", hint=f"a number, e.g. --fork {name}@5")
+    return runs.find_run(name, project=session.project), int(number) if at else None
+
+
+def _fork(session: Session, text: str, config: Config, folder: Path, *, only_say: bool) -> None:
+    """Make the fork in `folder`, or see whether it could be made."""
+    from selfplay import config as configs
+    from selfplay import fork
+
+    parent, step = _forked(session, text)
+    changed = configs.diff(configs.from_run(parent, project=session.project, environ={}), config)
+    source = fork.find(parent, changed, step=step)
+    if not only_say:
+        fork.make(config, source, folder=folder)
+    session.say(f"{folder.name}: forked from {source.words}, weights v{source.save.policy_version}, no warm-up")
 
 
 def _refuse_change(config: Config, folder: Path, *, session: Session, asked: Options) -> None:
@@ -152,18 +186,35 @@ def _refuse_change(config: Config, folder: Path, *, session: Session, asked: Opt
         return
     width = max(len(difference.key) for difference in changed)
     lines = [f"  {d.key:<{width}}  {_value(d.old)} -> {_value(d.new)}" for d in changed]
-    again = _command(asked, preset=asked.preset or (str(folder / "config.toml") if asked.name else None))
     raise UserError(
         f"run `{folder.name}` was started with other settings\n\n" + "\n".join(lines),
-        hint=f"keep the old settings: selfplay run --name {folder.name}\n"
-        f"      or start another run: {again} --name {runs.free_name(folder.name, project=session.project)}",
+        hint=_ways_out(
+            asked, folder, [d.key for d in changed], free=runs.free_name(folder.name, project=session.project)
+        ),
     )
+
+
+def _ways_out(asked: Options, folder: Path, changed: Sequence[str], *, free: str) -> str:
+    """The commands that one may have meant: keep the settings, start anew, start from the weights."""
+    from selfplay.fork import FIXED
+
+    again = _command(asked, preset=asked.preset or (str(folder / "config.toml") if asked.name else None))
+    ways = [
+        f"keep the old settings: selfplay run --name {folder.name}",
+        f"or start another run: {again} --name {free}",
+    ]
+    if asked.fork is None and not set(changed) & set(FIXED):
+        again = _command(asked, preset=asked.preset)
+        ways.append(f"or start from its weights: {again} --fork {folder.name} --name {free}")
+    return "\n      ".join(ways)
 
 
 def _command(asked: Options, *, preset: str | None) -> str:
     words = ["selfplay", "run", *([preset] if preset else [])]
     for text in asked.sets:
         words += ["-s", text]
+    if asked.fork is not None:
+        words += ["--fork", asked.fork]
     return shlex.join(words)
 
 

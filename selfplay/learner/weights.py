@@ -115,6 +115,7 @@ def write(folder: Path, stored: Stored, *, config_json: str, source: Path | None
     free = shutil.disk_usage(folder.parent).free
     if free < needed + HEADROOM_BYTES:
         raise _no_room(folder, f"{needed / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB are free")
+    _sweep(folder)
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -150,7 +151,16 @@ def _replace(folder: Path, aside: Path) -> None:
         folder.rename(old)
     aside.rename(folder)
     _synchronise(folder.parent)
+    _synchronise(folder.parent.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes that are gone left half written beside `folder`."""
+    for aside in folder.parent.glob(f".{folder.name}.*.*"):
+        owner = aside.name.split(".")[-2]
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _synchronise(path: Path) -> None:

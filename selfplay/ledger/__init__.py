@@ -40,6 +40,7 @@ from selfplay.ledger.records import (
     FaultRow,
     Launch,
     Level,
+    ParentRow,
     RunRow,
     Status,
     StepRow,
@@ -55,6 +56,7 @@ __all__ = [
     "FaultRow",
     "Launch",
     "Ledger",
+    "ParentRow",
     "Reader",
     "RunRow",
     "Status",
@@ -172,9 +174,10 @@ class Ledger(Reader):
             raise ValueError(f"an update of phase `{update.phase}` is committed by close_step")
         return self._writer.submit(rows.of(update))
 
-    def append_save(self, save: Save) -> None:
-        """Append `save`; it is on the disk when this returns."""
-        self._writer.submit(rows.of(save), durable=True).result()
+    def append_save(self, save: Save, *, warmup: Sequence[Update] = ()) -> None:
+        """Append `save`, with the updates of the `warmup` that led to it; all is on the disk when this returns."""
+        made = [row for record in (*warmup, save) for row in rows.of(record)]
+        self._writer.submit(made, durable=True).result()
 
     def close_step(
         self,

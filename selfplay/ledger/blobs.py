@@ -10,6 +10,7 @@ Not here: where a blob is stored (`writer.py`) and whose it is (`rows.py`).
 from __future__ import annotations
 
 import math
+import struct
 import sys
 import zlib
 from array import array
@@ -22,23 +23,53 @@ _TYPECODES = {"int32": "i", "float32": "f", "float64": "d"}
 _DEFLATED_FROM = 128
 """Bytes below which deflating gains nothing."""
 
+_HEADS = 32
+"""How many beginnings are kept: two a group (ids and text), some 150 kB each."""
+
 
 class Blob(NamedTuple):
     """Unpacked bytes and what they are."""
 
     dtype: Dtype
     raw: bytes
+    head: int = 0
+    """How many bytes at its beginning siblings have too (a group shares its prompt); only packing cares."""
 
 
-def of_ids(ids: Iterable[int]) -> Blob:
-    """Token ids or counts.
+class Heads:
+    """What lately packed blobs began with, deflated once: siblings go on from there."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[bytes, zlib._Compress]] = {}
+
+    def deflate(self, blob: Blob) -> bytes:
+        """The same bytes whatever was packed before."""
+        head = blob.raw[: blob.head]
+        known = self._known.pop(head, None) or self._begin(head)
+        self._known[head] = known
+        if len(self._known) > _HEADS:
+            del self._known[next(iter(self._known))]
+        begun, state = known
+        packer = state.copy()
+        return b"".join((begun, packer.compress(blob.raw[blob.head :]), packer.flush()))
+
+    def _begin(self, head: bytes) -> tuple[bytes, zlib._Compress]:
+        # note: a small state, since every sibling copies it.
+        state = zlib.compressobj(1, memLevel=6)
+        return state.compress(head) + state.flush(zlib.Z_SYNC_FLUSH), state
+
+
+def of_ids(ids: Iterable[int], *, shared: int = 0) -> Blob:
+    """Token ids or counts, the first `shared` of which siblings have too.
 
     Raises:
         ValueError: one does not fit 32 bits.
     """
+    values = tuple(ids)
     try:
-        return Blob("int32", _bytes(array("i", ids)))
-    except (OverflowError, TypeError) as error:
+        # note: six times as fast as filling an array from an iterator.
+        return Blob("int32", struct.pack(f"<{len(values)}i", *values), head=4 * shared)
+    except struct.error as error:
         raise ValueError(f"not 32-bit integers: {error}") from error
 
 
@@ -48,25 +79,28 @@ def of_floats(values: Iterable[float]) -> Blob:
     Raises:
         ValueError: one is not a number.
     """
-    wide = array("d", values)
+    wide = tuple(values)
+    try:
+        narrow = struct.pack(f"<{len(wide)}f", *wide)
+        if struct.unpack(f"<{len(wide)}f", narrow) == wide:
+            return Blob("float32", narrow)
+    except OverflowError:
+        pass
+    # note: what is not a number equals nothing, so it always comes here.
     if any(map(math.isnan, wide)):
         raise ValueError("NaN among the floats of a record")
-    try:
-        narrow = array("f", wide)
-    except OverflowError:
-        return Blob("float64", _bytes(wide))
-    return Blob("float32", _bytes(narrow)) if array("d", narrow) == wide else Blob("float64", _bytes(wide))
+    return Blob("float64", struct.pack(f"<{len(wide)}d", *wide))
 
 
-def of_text(text: str) -> Blob:
-    """Text; lone surrogates survive."""
-    return Blob("utf8", text.encode("utf-8", "surrogatepass"))
+def of_text(text: str, *, shared: str = "") -> Blob:
+    """Text, which begins with what siblings have too; lone surrogates survive."""
+    return Blob("utf8", text.encode("utf-8", "surrogatepass"), head=len(shared.encode("utf-8", "surrogatepass")))
 
 
-def pack(blob: Blob) -> tuple[Dtype, str, bytes]:
+def pack(blob: Blob, *, heads: Heads) -> tuple[Dtype, str, bytes]:
     """(dtype, codec, data), as stored."""
     if blob.dtype in ("int32", "utf8") and len(blob.raw) >= _DEFLATED_FROM:
-        deflated = zlib.compress(blob.raw, 1)
+        deflated = heads.deflate(blob) if blob.head >= _DEFLATED_FROM else zlib.compress(blob.raw, 1)
         if len(deflated) < len(blob.raw):
             return blob.dtype, "zlib", deflated
     return blob.dtype, "raw", blob.raw
@@ -96,12 +130,6 @@ def floats_of(blob: Blob) -> list[float]:
 def text_of(blob: Blob) -> str:
     """Inverse of `of_text`."""
     return blob.raw.decode("utf-8", "surrogatepass")
-
-
-def _bytes(values: array[int] | array[float]) -> bytes:
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values.tobytes()
 
 
 def _array(typecode: str, raw: bytes) -> array:  # type: ignore[type-arg]

@@ -18,6 +18,12 @@ from selfplay.types import Group, Trajectory, Update
 Ask = Callable[..., list[sqlite3.Row]]
 """(sql, parameters) -> rows, inside one snapshot."""
 
+LAST_PRUNED = (
+    "SELECT coalesce(max(u.step), -1) AS step FROM updates u CROSS JOIN blobs b ON b.id = u.old_logprobs "
+    "WHERE u.phase = 'play' AND b.data IS NULL"
+)
+"""The newest step whose log-probabilities were pruned."""
+
 _ORDER = "t.step, t.stage, t.role, t.subject_id, t.position, t.attempt"
 
 

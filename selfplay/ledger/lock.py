@@ -7,6 +7,7 @@ Not here: waiting. A held run is an error that names the holder.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,6 +19,12 @@ from selfplay.errors import Held, NotReady
 from selfplay.types import record
 
 NAME = "ledger.lock"
+
+LOCAL = "put the runs on a local disk: SELFPLAY_RUNS=FOLDER, or a project that lies on one"
+"""What to do where a file system has no locks."""
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""What flock answers on file systems without locks."""
 
 PATIENCE_SECONDS = 0.3
 """How long `take` tries: `holder` takes the lock for an instant, which must not look like a run."""
@@ -46,7 +53,7 @@ class Lock:
 
         Raises:
             Held: another live process holds it.
-            NotReady: the folder cannot be written.
+            NotReady: the folder cannot be written, or its file system has no locks.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +61,7 @@ class Lock:
         except OSError as error:
             raise NotReady(f"cannot write in {folder}: {error.strerror}", hint="free it, or choose another") from error
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not _try(fd, fcntl.LOCK_EX):
+        while not _locked(fd, folder):
             if time.monotonic() > deadline:
                 who = _read(fd)
                 os.close(fd)
@@ -76,14 +83,31 @@ class Lock:
             self._fd = None
 
 
+def _locked(fd: int, folder: Path) -> bool:
+    """Try once; without a lock nothing is written, since two processes could write one run."""
+    try:
+        return _try(fd, fcntl.LOCK_EX)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in _NO_LOCKS:
+            raise NotReady(
+                f"{folder} lies on a file system without locks ({error.strerror}): two processes could write one run",
+                hint=LOCAL,
+            ) from error
+        raise NotReady(f"cannot lock {folder / NAME}: {error.strerror}", hint="look at the file system") from error
+
+
 def holder(folder: Path) -> Holder | None:
-    """Who holds the run in `folder` at this moment; None where nobody does."""
+    """Who holds the run in `folder` at this moment; None where nobody does, or where that cannot be seen."""
     try:
         fd = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return None
     try:
         return None if _try(fd, fcntl.LOCK_SH) else _read(fd) or Holder(pid=0, host="?", started_at=0.0)
+    except OSError:
+        # note: a file system without locks; nobody can hold a run there.
+        return None
     finally:
         os.close(fd)
 

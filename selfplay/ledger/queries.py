@@ -21,7 +21,7 @@ from typing import Any, Self
 from selfplay.errors import NotFound, RunFailed
 from selfplay.ledger import bulk, compare, files, tally, unpack
 from selfplay.ledger.bulk import Ask
-from selfplay.ledger.records import AlarmRow, ControlRow, FaultRow, Launch, RunRow, Status, StepRow
+from selfplay.ledger.records import AlarmRow, ControlRow, FaultRow, Launch, ParentRow, RunRow, Status, StepRow
 from selfplay.types import (
     Choice,
     Fault,
@@ -78,6 +78,23 @@ class Reader:
         same = ("config_digest", "seed", "game", "schema_version", "engine_version", "at")
         return RunRow(**{name: row[name] for name in same}, config=json.loads(row["config"]))
 
+    def parent_row(self) -> ParentRow | None:
+        """Where the run was forked from; None where it was not."""
+        rows = self._rows("SELECT * FROM parents")
+        return unpack.parent_of(rows[0]) if rows else None
+
+    def parent(self) -> Reader | None:
+        """The run that this one was forked from, open for reading; None where there is none, or none any more."""
+        row = self.parent_row()
+        try:
+            found = Reader(self.folder / row.path) if row is not None else None
+        except NotFound:
+            return None
+        if row is None or found is None or found.run_row().config_digest == row.config_digest:
+            return found
+        found.close()
+        return None
+
     def launches(self) -> tuple[Launch, ...]:
         """Each process that held the run, oldest first."""
         return tuple(_launch(row) for row in self._rows(_LAUNCHES + " ORDER BY l.id"))
@@ -106,6 +123,7 @@ class Reader:
                 policy_version=ask(_POLICY_VERSION)[0]["version"],
                 last_seen=max(value for value in ask(f"SELECT {', '.join(newest)}")[0] if value is not None),
                 launch=_launch(launches[0]) if launches else None,
+                parent=unpack.parent_of(parents[0]) if (parents := ask("SELECT * FROM parents")) else None,
             )
 
     def by_prefix(self, prefix: str, *, limit: int = 20) -> tuple[tuple[str, str], ...]:
@@ -255,6 +273,10 @@ class Reader:
         """The update of a step."""
         return next(iter(self._updates("step = ? AND phase = ?", step, phase)), None)
 
+    def last_pruned_step(self) -> int:
+        """The newest step whose log-probabilities were pruned, and with it all earlier ones; -1 where none was."""
+        return int(self._rows(bulk.LAST_PRUNED)[0]["step"])
+
     def num_updates(self, phase: Phase) -> int:
         """How many updates of a phase are recorded."""
         return int(self._rows("SELECT count(*) AS num FROM updates WHERE phase = ?", phase)[0]["num"])
@@ -337,7 +359,10 @@ _LAUNCHES = "SELECT l.*, e.at AS ended_at, e.how AS how FROM launches l LEFT JOI
 # note: a bare count(*) is one instruction, a condition visits each row; the warm-up is short, the play is not.
 _WARMUPS = "(SELECT count(*) FROM updates WHERE phase = 'warmup')"
 _NUM_UPDATES = f"SELECT {_WARMUPS}, (SELECT count(*) FROM updates) - {_WARMUPS}"
-_POLICY_VERSION = "SELECT coalesce((SELECT policy_version FROM updates ORDER BY rowid DESC LIMIT 1), 0) AS version"
+_POLICY_VERSION = (
+    "SELECT coalesce((SELECT policy_version FROM updates ORDER BY rowid DESC LIMIT 1), "
+    "(SELECT policy_version FROM parents), 0) AS version"
+)
 _NAMED = ("trajectories", "tasks", "seeds")
 _TIMED = ("runs", "launches", "choices", "trajectories", "verdicts", "updates", "steps", "saves", "faults")
 

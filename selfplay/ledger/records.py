@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import PurePath
 from typing import Any, Literal
 
 from selfplay.types import Fault, record
@@ -92,6 +93,29 @@ class StepRow:
 
 
 @record
+class ParentRow:
+    """Where a fork comes from. The parent's records stay with the parent."""
+
+    path: str
+    """The parent's folder, relative to this run's."""
+    config_digest: str
+    """The parent's."""
+    step: int
+    """The parent's last step that the weights have seen; -1 for none."""
+    policy_version: int
+    weights_digest: str
+    save_path: str
+    """The save in the parent, as its ledger names it."""
+    changed: Mapping[str, tuple[Any, Any]]
+    """Settings that differ: key -> (the parent's value, this run's); JSON values."""
+
+    @property
+    def words(self) -> str:
+        """`NAME@STEP`, as `--fork` takes it."""
+        return f"{PurePath(self.path).name}@{self.step}"
+
+
+@record
 class AlarmRow:
     """Something a person should look at; decides nothing."""
 
@@ -148,3 +172,5 @@ class Status:
     """Unix seconds of the newest row; clock of the machine that ran it."""
     launch: Launch | None
     """The newest."""
+    parent: ParentRow | None = None
+    """Where it was forked from."""

@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 
 from selfplay.ledger import blobs
 from selfplay.ledger.blobs import Blob
-from selfplay.types import Choice, Fault, Group, Save, Seed, Task, Trajectory, Update, Verdict
+from selfplay.ledger.records import ParentRow
+from selfplay.types import Choice, Fault, Group, Save, Seed, Task, Trajectory, Turn, Update, Verdict
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 Value = str | int | float | None | Blob
 
@@ -60,6 +63,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "faults": ("launch_id", "trajectory_id", "attempt", "culprit", "place", "message", "detail"),
     "alarms": ("level", "code", "message", "step"),
     "control": ("action", "arguments"),
+    "parents": ("id", "path", "config_digest", "step", "policy_version", "weights_digest", "save_path", "changed"),
 }
 """Table -> columns that are written, in the order in which tables refer to each other."""
 
@@ -77,6 +81,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "updates": ("phase", "step"),
     "steps": ("step",),
     "saves": ("phase", "step", "path"),
+    "parents": ("id",),
 }
 """Table -> columns that name a row; tables that are missing here only grow."""
 
@@ -87,7 +92,7 @@ BLOB_COLUMNS: dict[str, tuple[str, ...]] = {
 
 JSON_COLUMNS = frozenset(
     {"config", "payload", "parts", "evidence", "fault", "metrics", "stage_seconds", "counts", "tallies", "totals"}
-    | {"arguments"}
+    | {"arguments", "changed"}
 )
 
 UNTIMED = frozenset({"turns", "tool_calls", "groups", "group_members"})
@@ -101,7 +106,7 @@ def dump(value: Any) -> str:
         ValueError: it is not JSON (NaN, infinity, an object of another kind).
     """
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _canonical(value)
     except TypeError as error:
         raise ValueError(f"not JSON: {error}") from error
 
@@ -141,6 +146,7 @@ def _(choice: Choice) -> list[Row]:
 def _(trajectory: Trajectory) -> list[Row]:
     turns, calls = [], []
     results: list[str] = []
+    asked = trajectory.turns[0] if trajectory.turns else Turn(speaker="prompt", token_ids=())
     for position, turn in enumerate(trajectory.turns):
         lengths = (len(turn.token_ids), len(turn.logprobs), len(turn.text))
         turns.append(Row("turns", (trajectory.id, position, turn.speaker, *lengths)))
@@ -163,9 +169,9 @@ def _(trajectory: Trajectory) -> list[Row]:
             *(trajectory.index, trajectory.attempt, str(trajectory.stop), *trajectory.policy_version),
             *(len(turns), trajectory.num_sampled, _fault(trajectory.fault)),
             _real(trajectory.seconds, "Trajectory.seconds"),
-            blobs.of_ids(chain.from_iterable(turn.token_ids for turn in trajectory.turns)),
+            blobs.of_ids(chain.from_iterable(turn.token_ids for turn in trajectory.turns), shared=len(asked.token_ids)),
             blobs.of_floats(chain.from_iterable(turn.logprobs for turn in trajectory.turns)),
-            blobs.of_text("".join(turn.text for turn in trajectory.turns)),
+            blobs.of_text("".join(turn.text for turn in trajectory.turns), shared=asked.text),
             blobs.of_text("".join(results)) if calls else None,
         ),
     )
@@ -265,6 +271,12 @@ def control(*, action: str, arguments: Mapping[str, Any]) -> Row:
 def step(*, step: int, stage_seconds: Mapping[str, float], counts: Mapping[str, float]) -> Row:
     """A step closes; the writer adds opening time, tallies and totals from the rows themselves."""
     return Row("steps", (step, dump(stage_seconds), dump(counts), None, None, None))
+
+
+def parent(row: ParentRow) -> Row:
+    """Where a fork comes from."""
+    own = (1, row.path, row.config_digest, row.step, row.policy_version, row.weights_digest, row.save_path)
+    return Row("parents", (*own, dump({key: list(pair) for key, pair in row.changed.items()})))
 
 
 def _real(value: float, what: str) -> float:

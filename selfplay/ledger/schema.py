@@ -16,17 +16,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from selfplay.ledger import second
+
 if TYPE_CHECKING:
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-VERSION = 1
+VERSION = 2
 """Number of migrations; a file's own is `PRAGMA user_version`."""
 
 APPLICATION_ID = 0x73656C66
 """`PRAGMA application_id` of every ledger: ASCII `self`."""
 
-CLOCK_COLUMNS = frozenset({"at", "seconds", "opened_at", "stage_seconds", "host", "pid", "engine_version", "path"})
+CLOCK_COLUMNS = frozenset(
+    {"at", "seconds", "opened_at", "stage_seconds", "host", "pid", "engine_version", "path", "save_path"}
+)
 """Columns that hold a clock or name the machine; `Reader.comparable` leaves them out."""
 
 CLOCK_KEYS = ("second", "memory")
@@ -246,10 +250,13 @@ CREATE INDEX group_members_trajectory ON group_members(trajectory_id);
 CREATE UNIQUE INDEX saves_place ON saves(phase, step, path);
 """
 
-APPENDED = (
+FIRST_APPENDED = (
     *("runs", "launches", "launch_ends", "seeds", "choices", "trajectories", "turns", "tool_calls", "tasks"),
     *("verdicts", "groups", "group_members", "updates", "steps", "saves", "faults", "alarms", "control"),
 )
+"""Version 1's."""
+
+APPENDED = (*FIRST_APPENDED, "parents")
 """Tables whose rows are never changed: all but `blobs`."""
 
 CLOSED = "(SELECT max(step) FROM steps)"
@@ -266,12 +273,17 @@ GUARDS = {
 
 
 def statements() -> list[str]:
+    """The SQL of all versions, a statement each."""
+    return [*first(), *second.statements()]
+
+
+def first() -> list[str]:
     """The SQL of version 1, a statement each."""
     sql = [part.strip() for part in (TABLES + INDEXES).split(";\n") if part.strip()]
     sql += [
         f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
         f"BEGIN SELECT RAISE(ABORT, 'rows of {table} are never changed'); END"
-        for table in APPENDED
+        for table in FIRST_APPENDED
         for verb in ("UPDATE", "DELETE")
     ]
     sql += [
@@ -299,7 +311,12 @@ def migrations() -> Migrations:
 
     @ledger()
     def m001_first(db: Database) -> None:
-        for statement in statements():
+        for statement in first():
+            db.execute(statement)
+
+    @ledger()
+    def m002_forks_and_states(db: Database) -> None:
+        for statement in second.statements():
             db.execute(statement)
 
     return ledger
@@ -308,7 +325,7 @@ def migrations() -> Migrations:
 def document() -> str:
     """`runs/README.md`: what lies in a run's folder, and every table and column of its ledger."""
     parts = [HEADER.format(version=VERSION)]
-    for table in filter(None, TABLES.split("CREATE TABLE ")):
+    for table in filter(None, (TABLES + second.TABLES.lstrip()).split("CREATE TABLE ")):
         lines = table.strip().splitlines()
         if not lines:
             continue
@@ -320,6 +337,9 @@ def document() -> str:
                 column, kind, *_ = declared.rstrip(",").split()
                 parts.append(f"| `{column}` | {kind} | {what} |")
         parts.append("")
+    states = second.VIEW_COMMENTS
+    parts.append(f"## Views\n\n### trajectory_states\n\n{states['']}\n\n| column | what |\n|---|---|")
+    parts += [f"| `{column}` | {what} |" for column, what in states.items() if column]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -350,10 +370,11 @@ with its `-wal` file.
 - What belongs to a closed step is refused as well, and steps close in order. Rows of stage `evaluate`
   may come at any time.
 - What state a thing is in follows from which rows exist: a choice without trajectories is owed, a
-  trajectory without a verdict is owed a verdict, a step without a row in `steps` is open.
+  trajectory without a verdict is owed a verdict, a step without a row in `steps` is open. The view
+  `trajectory_states` says it for each trajectory.
 - Ids are deterministic: the same configuration gives the same ids in every run.
-- Columns `at`, `seconds`, `opened_at`, `stage_seconds`, `host`, `pid`, `engine_version` and `path` hold
-  a clock or name a machine. All others are equal in two runs of one configuration (guarantee C).
+- Columns `at`, `seconds`, `opened_at`, `stage_seconds`, `host`, `pid`, `engine_version`, `path` and
+  `save_path` hold a clock or name a machine. All others are equal in two runs of one configuration (guarantee C).
 
 ## Tables (schema {version})
 """

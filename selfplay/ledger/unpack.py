@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from selfplay.ledger import blobs
 from selfplay.ledger.blobs import Blob
+from selfplay.ledger.records import ParentRow
 from selfplay.ledger.rows import COLUMNS
 from selfplay.types import Choice, Fault, Group, Save, Seed, Stop, Task, ToolCall, Trajectory, Turn, Update, Verdict
 
@@ -137,6 +138,13 @@ def update_of(row: sqlite3.Row, packed: Mapping[str, Blob | None]) -> Update:
 def save_of(row: sqlite3.Row) -> Save:
     """A row of `saves`."""
     return Save(**{name: row[name] for name in COLUMNS["saves"]})
+
+
+def parent_of(row: sqlite3.Row) -> ParentRow:
+    """A row of `parents`."""
+    same = ("path", "config_digest", "step", "policy_version", "weights_digest", "save_path")
+    changed = {key: (old, new) for key, (old, new) in json.loads(row["changed"]).items()}
+    return ParentRow(**{name: row[name] for name in same}, changed=changed)
 
 
 def _fault_of(text: str | None) -> Fault | None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from selfplay.errors import RunFailed, SelfplayError
 from selfplay.ledger import blobs, files, rows, tally
 from selfplay.ledger.blobs import Blob
+from selfplay.ledger.bulk import LAST_PRUNED
 from selfplay.ledger.rows import Row
 from selfplay.ledger.schema import CLOCK_COLUMNS
 
@@ -79,6 +80,7 @@ class Writer:
         with files.translated(path):
             self._connection = files.connect(path)
             self._next_blob = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM blobs").fetchone()[0]
+        self._heads = blobs.Heads()
         self._queue: queue.SimpleQueue[_Submission] = queue.SimpleQueue()
         self._mutex = threading.Lock()
         self._pending: Future[None] | None = None
@@ -216,7 +218,8 @@ class Writer:
             for submission in work:
                 self._commit_one(submission)
         if any(submission.prune_before is not None for submission in work):
-            self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+            # note: it frees a page a step, and `execute` takes one step of a statement without columns.
+            self._connection.executescript("PRAGMA incremental_vacuum")
 
     def _commit_one(self, submission: _Submission) -> None:
         try:
@@ -275,7 +278,7 @@ class Writer:
         with_ids = list(values)
         for i, value in enumerate(values):
             if isinstance(value, Blob):
-                packed.append((self._next_blob, *blobs.pack(value)))
+                packed.append((self._next_blob, *blobs.pack(value, heads=self._heads)))
                 with_ids[i] = self._next_blob
                 self._next_blob += 1
         return tuple(with_ids)
@@ -314,16 +317,19 @@ class Writer:
     def _holds(self, blob_id: int, blob: Blob) -> bool:
         """Does the blob of that id hold this, or did it before it was pruned?"""
         found = self._connection.execute("SELECT dtype, codec, data FROM blobs WHERE id = ?", (blob_id,)).fetchone()
-        return found[2] is None or blobs.unpack(*found) == blob
+        return found[2] is None or blobs.unpack(*found)[:2] == blob[:2]
 
     def _prune(self, submission: _Submission) -> None:
         if submission.prune_before is None:
             return
+        # note: what is pruned already is not looked at again, so that the cost does not grow with the run.
+        (done,) = self._connection.execute(LAST_PRUNED).fetchone()
         which = (
-            "id IN (SELECT logprobs FROM trajectories WHERE step < :step AND stage <> 'evaluate' "
-            "UNION ALL SELECT old_logprobs FROM updates WHERE step < :step AND phase = 'play') AND data IS NOT NULL"
+            "id IN (SELECT logprobs FROM trajectories WHERE step > :done AND step < :step AND stage <> 'evaluate' "
+            "UNION ALL SELECT old_logprobs FROM updates WHERE step > :done AND step < :step AND phase = 'play') "
+            "AND data IS NOT NULL"
         )
-        given = {"step": submission.prune_before}
+        given = {"done": done, "step": submission.prune_before}
         size = self._connection.execute(f"SELECT coalesce(sum(length(data)), 0) FROM blobs WHERE {which}", given)
         submission.freed = size.fetchone()[0]
         self._connection.execute(f"UPDATE blobs SET data = NULL WHERE {which}", given)

@@ -72,6 +72,7 @@ def run_data(view: RunView) -> dict[str, Any]:
         "policy_version": status.policy_version,
         "config_digest": status.run.config_digest,
         "engine_version": status.run.engine_version,
+        "forked_from": status.parent.words if status.parent is not None else None,
         "seeds": dict(status.num_seeds),
         "tasks": status.num_tasks,
         "updates": dict(status.num_updates),
@@ -211,6 +212,8 @@ def _headline(view: RunView, *, now: float) -> Text:
     warmup = status.num_updates.get("warmup", 0)
     words += [f"warm-up of {plural(warmup, 'update')}"] if warmup else []
     head.append("\n" + " · ".join(words), style="dim")
+    if status.parent is not None:
+        head.append(f"\nforked from {status.parent.words}", style="dim")
     return head
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,7 +31,7 @@ def test_every_example_is_a_valid_command_line() -> None:
     examples = re.findall(r"^ +selfplay ([^\n#>]+?)(?:  .*)?(?: >.*)?$", "\n".join(lines), re.MULTILINE)
     assert len(examples) > 12
     for example in examples:
-        name, *words = example.split()
+        name, *words = shlex.split(example)
         command = group.get_command(click.Context(group), name)
         assert command is not None, example
         command.make_context(name, words, resilient_parsing=False, obj=None)

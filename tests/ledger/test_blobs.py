@@ -15,7 +15,7 @@ FLOATS = st.floats(allow_nan=False)
 
 
 def through(blob: blobs.Blob) -> blobs.Blob:
-    return blobs.unpack(*blobs.pack(blob))
+    return blobs.unpack(*blobs.pack(blob, heads=blobs.Heads()))
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))
@@ -46,10 +46,10 @@ def test_bytes_are_little_endian_on_every_machine():
 
 
 def test_what_repeats_is_deflated_and_floats_are_not():
-    assert blobs.pack(blobs.of_ids([7] * 1000))[1] == "zlib"
-    assert blobs.pack(blobs.of_text("ab" * 500))[1] == "zlib"
-    assert blobs.pack(blobs.of_floats([-0.5] * 1000))[1] == "raw"
-    assert blobs.pack(blobs.of_ids([7]))[1] == "raw"
+    assert blobs.pack(blobs.of_ids([7] * 1000), heads=blobs.Heads())[1] == "zlib"
+    assert blobs.pack(blobs.of_text("ab" * 500), heads=blobs.Heads())[1] == "zlib"
+    assert blobs.pack(blobs.of_floats([-0.5] * 1000), heads=blobs.Heads())[1] == "raw"
+    assert blobs.pack(blobs.of_ids([7]), heads=blobs.Heads())[1] == "raw"
 
 
 def test_pruned_data_is_empty():
@@ -65,3 +65,18 @@ def test_ids_beyond_32_bits_are_refused(ids):
 def test_nan_is_refused():
     with pytest.raises(ValueError, match="NaN"):
         blobs.of_floats([0.0, math.nan])
+
+
+def test_what_siblings_share_is_deflated_once_and_each_is_whole() -> None:
+    heads = blobs.Heads()
+    prompts = [[7 * i + n for i in range(300)] for n in range(40)]
+    for ids in (*prompts, *prompts):
+        for reply in ([], [5], list(range(200))):
+            blob = blobs.of_ids([*ids, *reply], shared=len(ids))
+            packed = blobs.pack(blob, heads=heads)
+            assert packed == blobs.pack(blob, heads=blobs.Heads()), "whatever was packed before"
+            assert packed[1] == "zlib"
+            assert blobs.ids_of(blobs.unpack(*packed)) == [*ids, *reply]
+    text = "def f(x):\n    return x\ud800\n" * 40
+    blob = blobs.of_text(text + "é", shared=text)
+    assert blobs.text_of(blobs.unpack(*blobs.pack(blob, heads=heads))) == text + "é"

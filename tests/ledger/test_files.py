@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 import pytest
 from sqlite_utils import Database
@@ -109,7 +110,9 @@ def test_a_failed_migration_leaves_the_file_as_it_was(folder, create, make):
         db.execute("ALTER TABLE alarms ADD COLUMN extra TEXT")
         db.execute("CREATE TABLE alarms (id)")
 
-    with pytest.raises(RunFailed, match=r"from schema 1 to 2 .*already exists.* as it was"):
+    with pytest.raises(
+        RunFailed, match=rf"from schema {schema.VERSION} to {schema.VERSION + 1} .*already exists.* as it was"
+    ):
         files.migrate(folder, migrations=with_one_more(fail))
     with Ledger.open(folder) as ledger:
         assert ledger.comparable() == before
@@ -120,3 +123,62 @@ def test_a_reader_of_an_older_schema_says_what_to_do(folder, create, monkeypatch
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     with pytest.raises(UserError, match=f"has schema {schema.VERSION - 1}, and this selfplay reads {schema.VERSION}"):
         Ledger.read(folder)
+
+
+def written_by_version_1(folder: Path, create, make) -> None:
+    """A run as version 1 wrote it: its tables, with the rows of a run of today."""
+    with create(folder) as ledger:
+        make.step(ledger, 0)
+    old = sqlite3.connect(folder / "first.db")
+    old.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+    old.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    sql = (Path(__file__).parent / "schema_v1.sql").read_text()
+    tables, guards = sql.split("CREATE TRIGGER", 1)
+    old.executescript(tables)
+    old.execute("ATTACH ? AS now", (str(folder / "ledger.db"),))
+    for table in ("runs", "blobs", *schema.FIRST_APPENDED[1:]):
+        old.execute(f"INSERT INTO {table} SELECT * FROM now.{table}")
+    old.commit()
+    old.execute("DETACH now")
+    old.executescript(f"CREATE TRIGGER{guards}")
+    Database(old, execute_plugins=False)["_sqlite_migrations"].insert_all(
+        [{"id": 1, "migration_set": "selfplay", "name": "m001_first", "applied_at": "2026-01-01 00:00:00+00:00"}],
+        pk="id",
+    )
+    old.execute("PRAGMA user_version = 1")
+    old.execute("PRAGMA journal_mode = WAL")
+    old.close()
+    (folder / "first.db").replace(folder / "ledger.db")
+
+
+def test_version_1_is_frozen():
+    kept = (Path(__file__).parent / "schema_v1.sql").read_text().split("\n", 1)[1]
+    assert kept == "".join(f"{statement};\n" for statement in schema.first())
+
+
+def test_a_real_file_of_version_1_is_migrated(folder, create, make):
+    written_by_version_1(folder, create, make)
+    with pytest.raises(UserError, match="has schema 1, and this selfplay reads 2"):
+        Ledger.read(folder)
+    with Ledger.open(folder) as ledger:
+        assert ledger.check() == ()
+        assert ledger.parent_row() is None
+        assert ledger.last_closed_step() == 0
+        states = ledger._rows("SELECT state, count(*) AS num FROM trajectory_states GROUP BY state")
+        assert {row["state"]: row["num"] for row in states} == {"graded": 3}
+        make.step(ledger, 1)
+    copy = sqlite3.connect(folder / "ledger.v1.db")
+    assert copy.execute("PRAGMA user_version").fetchone() == (1,)
+    assert copy.execute("SELECT count(*) FROM steps").fetchone() == (1,)
+    copy.close()
+    made, migrated = folder.with_name("made"), set(objects(folder))
+    create(made).close()
+    assert migrated == set(objects(made))
+
+
+def objects(folder: Path) -> list[tuple[str, ...]]:
+    connection = sqlite3.connect(folder / "ledger.db")
+    try:
+        return connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE '%sqlite%'").fetchall()
+    finally:
+        connection.close()

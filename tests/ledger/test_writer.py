@@ -259,7 +259,7 @@ def test_an_event_loop_can_wait_and_give_up(ledger, make):
 def test_any_failure_reaches_whoever_waits(folder, create, make, monkeypatch):
     ledger = create(folder)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("selfplay.ledger.blobs.pack", fail)
@@ -268,4 +268,22 @@ def test_any_failure_reaches_whoever_waits(folder, create, make, monkeypatch):
         assert "ZeroDivisionError" in str(future.exception(timeout=10))
     with pytest.raises(RunFailed, match="ZeroDivisionError"):
         ledger.append(make.seed())
+    ledger.close()
+
+
+def test_pages_that_pruning_empties_are_given_back(folder, create, make):
+    ledger = create(folder)
+    long = tuple(-i / 1024 for i in range(50_000))
+    for step in range(3):
+        update = make.update(step, trajectory_ids=("t0",), advantages=(0.1,), partition=((0,),), old_logprobs=(long,))
+        ledger.close_step(step=step, groups=(), update=update, stage_seconds={}, counts={})
+    assert ledger.last_pruned_step() == -1
+    connection = sqlite3.connect(folder / "ledger.db")
+    (before,) = connection.execute("PRAGMA page_count").fetchone()
+    assert ledger.prune_logprobs(before=2) == 2 * 4 * len(long)
+    (after,) = connection.execute("PRAGMA page_count").fetchone()
+    assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
+    connection.close()
+    assert (before - after) * 4096 > 0.95 * 2 * 4 * len(long)
+    assert ledger.last_pruned_step() == 1
     ledger.close()

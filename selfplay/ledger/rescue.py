@@ -1,0 +1,283 @@
+"""What is whole of a damaged ledger, in a new one: up to the last step of which nothing is missing.
+
+A damaged page ends a scan, so every table is read from both ends, each time as far as it goes. Rows are
+then dropped until what is left is whole: a step counts where its row, its update, its groups, its
+choices and every one of its trajectories are there, decode, and give the tallies that were recorded as
+it closed. What comes after the first step that does not is left out: it is owed, and will be played again.
+
+Not here: weights (`selfplay.salvage`), the damaged file, which is only read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from selfplay.errors import RunFailed
+from selfplay.ledger import check, check_learning, files, rows, schema, tally
+from selfplay.ledger.found import Found, one
+from selfplay.ledger.records import Tally
+from selfplay.types import record
+
+_KEYED = {"turns", "tool_calls", "group_members"}
+"""Tables without a rowid."""
+
+_RUN = "config_digest, config, seed, game, schema_version, engine_version, at"
+
+
+@record
+class Rescued:
+    """What a new ledger was made of."""
+
+    steps: int
+    """Whole steps."""
+    rows: Mapping[str, int]
+    """Table -> rows that were kept."""
+    left_out: str
+    """Why it ends there, in one sentence; empty where everything was whole."""
+    saves: tuple[str, ...]
+    """Paths of the saves that still count."""
+
+
+def rescue(folder: Path, aside: Path) -> Rescued:
+    """Write what is whole of the ledger in `folder` to the new file `aside`.
+
+    Raises:
+        RunFailed: not even the run's own row can be read.
+    """
+    path = folder / files.NAME
+    with (
+        _uncut(path, aside.with_name(f"{files.NAME}.uncut")) as readable,
+        contextlib.closing(_source(readable, path)) as source,
+    ):
+        try:
+            run = source.execute(f"SELECT {_RUN} FROM runs").fetchone()
+        except sqlite3.Error as error:
+            raise _hopeless(path, error) from error
+        if run is None:
+            raise _hopeless(path, "it has no run")
+        files.write(aside, tuple(run))
+        with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as target:
+            target.row_factory = sqlite3.Row
+            torn = _copy(source, target)
+            steps, why = _whole_steps(target)
+            left = _later(target, steps)
+            for table, where in _dropped(steps - 1):
+                target.execute(f"DELETE FROM {table} WHERE {where}")
+            target.execute("DELETE FROM saves WHERE phase = 'play' AND step >= ?", (steps,))
+            target.execute("DELETE FROM saves WHERE NOT (weights_digest, policy_version) IN (SELECT * FROM versions)")
+            target.execute("DROP TABLE temp.versions")
+            _close(target)
+            kept = {table: one(target, f"SELECT count(*) FROM {table}") for table in ("blobs", *rows.COLUMNS)}
+            saves = tuple(row[0] for row in target.execute("SELECT path FROM saves ORDER BY id"))
+    left_out = f"step {steps}: {why}" if left else f"rows that cannot be read in {', '.join(torn)}" if torn else ""
+    return Rescued(steps=steps, rows=kept, left_out=left_out, saves=saves)
+
+
+@contextlib.contextmanager
+def _uncut(path: Path, scratch: Path) -> Iterator[Path]:
+    """`path`; where its end is missing, a copy with empty pages in that place, since SQLite reads no shorter file."""
+    with path.open("rb") as file:
+        head = file.read(100)
+    page_bytes, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    if head[:16] != b"SQLite format 3\0" or page_bytes * pages <= path.stat().st_size:
+        yield path
+        return
+    try:
+        shutil.copyfile(path, scratch)
+        os.truncate(scratch, page_bytes * pages)
+        wal = path.with_name(f"{path.name}-wal")
+        if wal.is_file():
+            shutil.copyfile(wal, scratch.with_name(f"{scratch.name}-wal"))
+        yield scratch
+    finally:
+        files.remove(scratch)
+
+
+def _source(readable: Path, path: Path) -> sqlite3.Connection:
+    """The damaged file, in its `readable` form: with the -wal where that opens, else without it."""
+    for query in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            connection = files.open_read_only(readable, query)
+            connection.execute("SELECT count(*) FROM runs").fetchone()
+        except sqlite3.Error as error:
+            last = error
+        else:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+            return connection
+    raise _hopeless(path, last) from last
+
+
+def _hopeless(path: Path, why: object) -> RunFailed:
+    return RunFailed(
+        f"nothing can be saved of {path}: its head is damaged ({why})",
+        hint="restore a copy of it; each folder under weights/ opens by itself as a model",
+    )
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> list[str]:
+    """Copy every table as far as it can be read; the names of those that could not be read whole."""
+    torn = []
+    for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        target.execute(f"DROP TRIGGER {name}")
+    target.execute("BEGIN")
+    for table in ("blobs", *rows.COLUMNS):
+        declared = [(row[1], row[2]) for row in target.execute(f"PRAGMA table_info({table})")]
+        columns = [name for name, _ in declared]
+        if table not in _KEYED and ("id", "INTEGER") not in declared:
+            # note: the order of the rows says what came first.
+            columns.insert(0, "rowid")
+        order = ", ".join(rows.KEYS[table]) if table in _KEYED else "rowid"
+        sql = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        whole = False
+        for direction in ("ASC", "DESC"):
+            keys = ", ".join(f"{key} {direction}" for key in order.split(", "))
+            reading = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {keys}"
+            whole = whole or _read(partial(source.execute, reading), partial(target.execute, sql))
+        if not whole and table != "parents":
+            torn.append(table)
+    target.execute("COMMIT")
+    return torn
+
+
+def _read(ask: Callable[[], Iterator[Any]], keep: Callable[[Any], object]) -> bool:
+    """Keep rows until a damaged page ends the scan; True where none did."""
+    try:
+        for row in ask():
+            # note: a damaged cell may hold any value, which the tables refuse, or bytes that are no text.
+            with contextlib.suppress(sqlite3.IntegrityError, UnicodeError):
+                keep(tuple(row))
+    except (sqlite3.Error, UnicodeError, OverflowError):
+        return False
+    return True
+
+
+def _whole_steps(target: sqlite3.Connection) -> tuple[int, str]:
+    """How many steps are whole, and what is wrong with the next; fills the table `versions` of what they made."""
+    target.execute("CREATE TEMP TABLE versions (weights_digest TEXT, policy_version INTEGER)")
+    version, digest = check_learning.start(target)
+    if digest is not None:
+        target.execute("INSERT INTO versions VALUES (?, ?)", (digest, version))
+    learnt = {(row["phase"], row["step"]): row for row in target.execute("SELECT * FROM updates")}
+    index = 0
+    while (row := learnt.get(("warmup", index))) is not None and _counts(target, row, version):
+        version = _made(target, row)
+        index += 1
+    target.execute("DELETE FROM updates WHERE phase = 'warmup' AND step >= ?", (index,))
+    if version == 0 and index == 0:
+        # note: the pretrained weights, whose digest no update has; a save of them says it.
+        target.execute("INSERT INTO versions SELECT weights_digest, 0 FROM saves WHERE policy_version = 0")
+    step = 0
+    totals: dict[str, Tally] = {}
+    while True:
+        row = learnt.get(("play", step))
+        try:
+            why = _missing(target, step, totals) if row is not None else "its update is missing"
+        except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError) as error:
+            why = f"it is damaged ({error})"
+        if why is None and row is not None and not _counts(target, row, version):
+            why = "its update does not follow from those before it"
+        if why is not None or row is None:
+            return step, why or ""
+        version = _made(target, row)
+        totals = tally.add(totals, tally.of_step(target, step))
+        step += 1
+
+
+def _counts(target: sqlite3.Connection, row: sqlite3.Row, version: int) -> bool:
+    """Does this update come next after `version`, and is it whole?"""
+    skipped = row["skipped"] is not None
+    if row["policy_version"] != version + (not skipped):
+        return False
+    try:
+        return not list(check_learning.content(target, row, skipped=skipped))
+    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError):
+        return False
+
+
+def _made(target: sqlite3.Connection, row: sqlite3.Row) -> int:
+    target.execute("INSERT INTO versions VALUES (?, ?)", (row["weights_digest"], row["policy_version"]))
+    return int(row["policy_version"])
+
+
+def _missing(target: sqlite3.Connection, step: int, before: Mapping[str, Tally]) -> str | None:
+    """What is not whole of a step, but for its update; None where all is."""
+    row = target.execute("SELECT tallies, totals, counts FROM steps WHERE step = ?", (step,)).fetchone()
+    if row is None:
+        return "its row is missing"
+    counted = tally.of_step(target, step)
+    if tally.dump(counted) != json.loads(row["tallies"]):
+        return "trajectories or verdicts are missing"
+    if tally.dump(tally.add(before, counted)) != json.loads(row["totals"]):
+        return "its totals are not the sum of the tallies"
+    found = Found()
+    check.conversations(target, found, where="t.step = ? AND t.stage <> 'evaluate'", given=(step,), closed=step)
+    check.places(target, found, where="step = ? AND stage <> 'evaluate'", given=(step,))
+    check_learning.groups(target, found, where="g.step = ?", given=(step,))
+    if found.problems:
+        return found.problems[0]
+    groups = one(target, "SELECT count(*) FROM groups WHERE step = ?", step)
+    if json.loads(row["counts"]).get("groups", groups) != groups:
+        return "groups are missing"
+    if one(target, "SELECT coalesce(max(position) + 1, 0) - count(*) FROM choices WHERE step = ?", step):
+        return "choices are missing"
+    return "a task is missing" if one(target, _NO_TASK, step) else None
+
+
+_NO_TASK = (
+    "SELECT count(*) FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id "
+    "WHERE t.step = ? AND v.task_id IS NOT NULL AND v.task_id NOT IN (SELECT k.id FROM tasks k "
+    "JOIN seeds s ON s.id = k.seed_id)"
+)
+
+
+def _later(target: sqlite3.Connection, steps: int) -> bool:
+    """Was there anything of step `steps` or a later one?"""
+    return any(
+        one(target, f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE step >= ? {only} LIMIT 1)", steps)
+        for table, only in (("choices", ""), ("trajectories", "AND stage <> 'evaluate'"), ("steps", ""))
+    )
+
+
+def _dropped(last: int) -> Iterator[tuple[str, str]]:
+    """(table, which of its rows go), in an order that leaves no reference to nothing."""
+    late = f"step > {last}"
+    gone = "trajectory_id NOT IN (SELECT id FROM trajectories)"
+    blob = " OR ".join(f"{name} NOT IN (SELECT id FROM blobs)" for name in ("token_ids", "logprobs", "texts"))
+    yield "trajectories", f"({late} AND stage <> 'evaluate') OR {blob}"
+    yield "trajectories", "num_turns <> (SELECT count(*) FROM turns u WHERE u.trajectory_id = trajectories.id)"
+    yield "tasks", f"({late} AND parent_id IS NOT NULL) OR seed_id NOT IN (SELECT id FROM seeds)"
+    yield "tasks", "parent_id IS NOT NULL AND parent_id NOT IN (SELECT id FROM trajectories)"
+    yield "verdicts", f"{gone} OR (task_id IS NOT NULL AND task_id NOT IN (SELECT id FROM tasks))"
+    yield "groups", late
+    yield "group_members", f"{gone} OR group_id NOT IN (SELECT id FROM groups)"
+    yield "tool_calls", gone
+    yield "turns", gone
+    yield "choices", late
+    yield "updates", f"phase = 'play' AND {late}"
+    yield "steps", late
+    yield "launch_ends", "launch_id NOT IN (SELECT id FROM launches)"
+    yield "faults", "launch_id NOT IN (SELECT id FROM launches)"
+    used = " UNION ALL ".join(
+        f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
+        for table, columns in rows.BLOB_COLUMNS.items()
+        for column in columns
+    )
+    yield "blobs", f"id NOT IN ({used})"
+
+
+def _close(target: sqlite3.Connection) -> None:
+    """Make it append-only again, and one file."""
+    for statement in schema.statements():
+        if statement.startswith("CREATE TRIGGER"):
+            target.execute(statement)
+    target.execute("PRAGMA incremental_vacuum").fetchall()
+    target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
