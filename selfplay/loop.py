@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from selfplay import resume, warmup
+from selfplay import resume, saves, warmup
 from selfplay.batches import Advantages, batch_of, groups_of
 from selfplay.curriculum import Curriculum
 from selfplay.errors import RunFailed
@@ -113,10 +113,11 @@ async def run(run: Run) -> int:
         for step in range(run.ledger.last_closed_step() + 1, run.settings.steps):
             update = await play_step(run, seeds, step)
             if (step + 1) % run.settings.save_every == 0 or step + 1 == run.settings.steps:
-                await resume.save(run, step=update.step)
+                await saves.write(run, step=update.step)
     except Interrupted:
-        await resume.save_if_behind(run)
+        await saves.catch_up(run)
         raise
+    await saves.catch_up(run)
     return run.ledger.last_closed_step() + 1
 
 

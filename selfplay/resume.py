@@ -8,20 +8,45 @@ Not here: what is owed inside a step (each stage asks the ledger itself).
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from selfplay import saves
 from selfplay.batches import batch_again
 from selfplay.errors import RunFailed
 from selfplay.events import Event
+from selfplay.saves import retained
 from selfplay.types import Save, Seed, Update
 from selfplay.warmup import warm_step
 
 if TYPE_CHECKING:
-    from selfplay.loop import Run
+    from selfplay.learner import Learner
+    from selfplay.ledger import Reader
+    from selfplay.loop import Run, Settings
+
+T = TypeVar("T")
+
+
+class Site(Protocol):
+    """Where recorded updates are applied again: a run, or a replay, which only reads."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def ledger(self) -> Reader: ...
+
+    @property
+    def learner(self) -> Learner: ...
+
+    async def on_torch(self, job: Callable[[], T]) -> T:
+        """Run `job` on the torch thread."""
+        ...
 
 
 async def seeds(run: Run) -> Sequence[Seed]:
@@ -44,28 +69,59 @@ async def seeds(run: Run) -> Sequence[Seed]:
 
 
 async def restore(run: Run) -> None:
-    """Bring the learner to the last recorded update.
+    """Bring the learner to the last recorded update, from the newest save that is whole.
 
     Raises:
-        RunFailed: a re-applied update gives other weights than the recorded ones.
+        RunFailed: a re-applied update gives other weights than the recorded ones, or a fork's start is gone.
     """
-    save = newest_save(run)
-    if save is not None:
-        folder = run.folder / save.path
-        run.observe(Event(kind="stage", stage="model", data={"waits_for": f"the weights in {folder}", "total": None}))
-        await run.on_torch(lambda: run.learner.load(folder, save))
-    updates = (*run.ledger.updates("warmup"), *run.ledger.updates("play"))
+    saves.tidy(run)
+    save = await _load(run)
+    if save is None and (source := run.ledger.parent_row()) is not None:
+        raise RunFailed(
+            f"the weights that this run was forked from are gone: {run.folder / 'weights' / 'start'}",
+            hint=f"copy {source.save_path} of run `{source.words}` there, or fork again under another name",
+        )
     phase = save.phase if save else "warmup"
+    if phase == "play":
+        await pin_first(run)
+    updates = (*run.ledger.updates("warmup"), *run.ledger.updates("play"))
     pending = [u for u in updates if u.skipped is None and u.policy_version > run.learner.policy_version]
     for number, update in enumerate(pending):
         text = f"re-applying recorded update {number + 1} of {len(pending)} ({update.phase} {update.step})"
         run.observe(Event(kind="note", data={"text": text}))
         if update.phase != phase:
             phase = update.phase
-            await run.on_torch(lambda: run.learner.start_phase("play"))
+            await _begin_play(run)
         await _reapply(run, update)
     if phase != "play" and (run.ledger.saves() or not run.settings.warmup.steps):
-        await run.on_torch(lambda: run.learner.start_phase("play"))
+        await _begin_play(run)
+    await saves.catch_up(run, steps=run.settings.save_every)
+
+
+async def _begin_play(run: Run) -> None:
+    await run.on_torch(lambda: run.learner.start_phase("play"))
+    await pin_first(run)
+
+
+async def _load(run: Run) -> Save | None:
+    """Load the newest save; a damaged one is named and set aside, and the one before it is tried."""
+    for save in sorted(retained(run.ledger, run.folder), key=lambda save: save.policy_version, reverse=True):
+        folder = run.folder / save.path
+        run.observe(Event(kind="stage", stage="model", data={"waits_for": f"the weights in {folder}", "total": None}))
+        try:
+            await run.on_torch(partial(run.learner.load, folder, save))
+        except RunFailed as error:
+            _say_damaged(run, error.message, at=saves.set_aside(save, run_folder=run.folder), was=folder)
+            continue
+        return save
+    return None
+
+
+def _say_damaged(run: Run, message: str, *, at: Path, was: Path) -> None:
+    text = f"{message}; it is kept as {at.name}, and the recorded updates are applied again from the save before it"
+    run.ledger.append_alarm(level="warning", code="damaged_save", message=text)
+    fix = f"nothing is lost; delete {at} when you like"
+    run.observe(Event(kind="alarm", data={"level": "warning", "text": text, "fix": fix}))
 
 
 async def pin_reference(run: Run) -> None:
@@ -76,67 +132,50 @@ async def pin_reference(run: Run) -> None:
     """
     if not run.settings.kl:
         return
-    first = next((save for save in run.ledger.saves() if save.step < 0), None)
-    if first is None:
-        await save(run, step=-1)
-        first = next(save for save in run.ledger.saves() if save.step < 0)
-    folder = run.folder / first.path
-    if not folder.is_dir():
+    if not any(save.step < 0 for save in run.ledger.saves()):
+        await saves.write(run, step=-1)
+    await pin_first(run)
+
+
+async def pin_first(site: Site) -> None:
+    """Pin the first save, which self-play started from, where the loss has a KL term.
+
+    Raises:
+        RunFailed: it is not there any more, or is not what was recorded.
+    """
+    first = next((save for save in site.ledger.saves() if save.step < 0), None)
+    if not site.settings.kl or first is None:
+        return
+    folder = site.folder / first.path
+    in_memory = site.learner.policy_version == first.policy_version
+    if not in_memory and not folder.is_dir():
         raise RunFailed(f"the KL reference is gone: {folder}", hint="start another run: selfplay run --new")
-    await run.on_torch(lambda: run.learner.pin_reference(folder))
-
-
-async def _reapply(run: Run, update: Update) -> None:
-    if update.phase == "warmup":
-        again = await warm_step(run, update.step)
-    else:
-        trajectories = run.ledger.trajectories_by_id(update.trajectory_ids)
-        batch = batch_again(update, trajectories, temperature=run.settings.temperature)
-        again = await run.on_torch(lambda: run.learner.update(batch, recorded=update))
-    if again.weights_digest != update.weights_digest:
-        same = run.learner.fingerprint == update.fingerprint
-        cause = "the same software on this machine" if same else "other software or another kind of processor"
+    found = await site.on_torch(lambda: site.learner.pin_reference(None if in_memory else folder))
+    if found != first.weights_digest:
         raise RunFailed(
-            f"update {update.step} of phase {update.phase} gives other weights than the recorded ones, with {cause}",
-            hint="resume it where it was recorded, or start another run: selfplay run --new",
+            f"the KL reference in {folder} is not what was recorded: its digest differs",
+            hint="restore a copy of it, or start another: selfplay run --new",
         )
 
 
-def newest_save(run: Run) -> Save | None:
-    """The save with the highest policy version whose folder is still there; None where there is none."""
-    there = [save for save in run.ledger.saves() if (run.folder / save.path).is_dir()]
-    return max(there, key=lambda save: save.policy_version, default=None)
+async def _reapply(run: Run, update: Update) -> None:
+    warm = update.phase == "warmup"
+    again = await warm_step(run, update.step) if warm else await play_again(run, update)
+    if sentence := drift(run, update, again):
+        raise RunFailed(sentence, hint="resume it where it was recorded, or start another run: selfplay run --new")
 
 
-async def save(run: Run, *, step: int) -> None:
-    """Write weights and moments after `step`, record it, and drop saves beyond `keep_saves`."""
-    folder = run.folder / "weights" / (f"step_{step:06d}" if step >= 0 else "start")
-    if folder.is_dir():
-        return
-    run.observe(Event(kind="stage", step=step, stage="save", data={"waits_for": "the disk", "total": None}))
-    with run.pools.clock.doing("saving"):
-        written = await run.on_torch(lambda: run.learner.save(folder, step=step))
-    run.ledger.append_save(relative(written, folder, run.folder))
-    data = {"path": str(folder), "phase": "play", "num_bytes": written.num_bytes}
-    run.observe(Event(kind="save", step=step, data=data))
-    _prune(run)
+async def play_again(site: Site, update: Update) -> Update:
+    """Apply a recorded update of self-play to the weights before it; its log-probabilities must not be pruned."""
+    trajectories = site.ledger.trajectories_by_id(update.trajectory_ids)
+    batch = batch_again(update, trajectories, temperature=site.settings.temperature)
+    return await site.on_torch(lambda: site.learner.update(batch, recorded=update))
 
 
-async def save_if_behind(run: Run) -> None:
-    """Save where closed steps have changed the weights since the last save, so that resume is quick."""
-    newest = newest_save(run)
-    step = run.ledger.last_closed_step()
-    if step >= 0 and (newest is None or newest.policy_version < run.learner.policy_version):
-        await save(run, step=step)
-
-
-def relative(save: Save, folder: Path, run_folder: Path) -> Save:
-    """`save` with its path relative to the run's folder, so that the folder can be moved."""
-    return replace(save, path=str(folder.relative_to(run_folder)))
-
-
-def _prune(run: Run) -> None:
-    """Remove the oldest step saves; the warm-up's is not a step's and stays."""
-    folders = sorted((run.folder / "weights").glob("step_*"))
-    for folder in folders[: -run.settings.keep_saves]:
-        shutil.rmtree(folder)
+def drift(site: Site, update: Update, again: Update) -> str | None:
+    """How `again` differs from the recorded `update`, in one sentence; None where the weights are equal."""
+    if again.weights_digest == update.weights_digest:
+        return None
+    same = site.learner.fingerprint == update.fingerprint
+    cause = "the same software on this machine" if same else "other software or another kind of processor"
+    return f"update {update.step} of phase {update.phase} gives other weights than the recorded ones, with {cause}"

@@ -63,6 +63,17 @@ def encode(role: Role, text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     return tokenizer.encode_chat(text) if role.template == "chat" else tokenizer.encode(text)
 
 
+def request_of(play: Play, prompt_ids: tuple[int, ...], *, seed: int) -> Request:
+    """What is asked of the policy: a pure function of the place, the prompt and the run's seed."""
+    place = (play.step, play.stage, play.role.name, play.subject_id, play.index, play.attempt)
+    sampling = Sampling(
+        temperature=play.role.sampling.temperature,
+        max_tokens=min(play.role.sampling.max_tokens, play.role.limits.tokens),
+        stop=play.role.sampling.stop,
+    )
+    return Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(seed, *place))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Player:
     """Plays roles with one policy under one configuration."""
@@ -81,14 +92,7 @@ class Player:
         tokenizer = self.policy.tokenizer
         prompt = render(play.role, view)
         prompt_ids = encode(play.role, prompt, tokenizer)
-        place = (play.step, play.stage, play.role.name, play.subject_id, play.index, play.attempt)
-        sampling = Sampling(
-            temperature=play.role.sampling.temperature,
-            max_tokens=min(play.role.sampling.max_tokens, play.role.limits.tokens),
-            stop=play.role.sampling.stop,
-        )
-        request = Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(self.seed, *place))
-        completion = await self.policy.sample(request)
+        completion = await self.policy.sample(request_of(play, prompt_ids, seed=self.seed))
         reply = Turn(
             speaker="policy",
             token_ids=completion.token_ids,

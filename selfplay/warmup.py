@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -140,35 +141,48 @@ async def _finish(run: Run) -> None:
         folder = run.folder / "weights" / "warmup"
     save = await run.on_torch(lambda: run.learner.save(folder, step=-1))
     if folder == run.warm_cache:
-        records = {"save": asdict(save), "updates": [asdict(update) for update in updates]}
-        aside = folder / f"{RECORDS}.part"
-        aside.write_text(json.dumps(records))
-        aside.rename(folder / RECORDS)
+        _write_records(folder, save, updates)
     save = replace(save, path=str(folder if folder == run.warm_cache else folder.relative_to(run.folder)))
     run.ledger.append_save(save)
     run.observe(Event(kind="save", data={"path": save.path, "phase": "warmup", "num_bytes": save.num_bytes}))
 
 
+def _write_records(folder: Path, save: Save, updates: Sequence[Update]) -> None:
+    records = {"save": asdict(save), "updates": [asdict(update) for update in updates]}
+    aside = folder / f"{RECORDS}.part"
+    with aside.open("w", encoding="utf-8") as file:
+        json.dump(records, file)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(folder / RECORDS)
+
+
 async def _adopt(run: Run) -> bool:
-    """Take warmed weights and their records from the cache; False where there are none."""
+    """Take warmed weights and their records from the cache, all or nothing; False where there are none."""
     folder = run.warm_cache
     if folder is None or not (folder / RECORDS).exists():
         return False
-    records = json.loads((folder / RECORDS).read_text())
-    save = Save(**{**records["save"], "path": str(folder)})
     try:
+        save, updates = _read_records(folder)
         await run.on_torch(lambda: run.learner.load(folder, save))
     except RunFailed as error:
         # note: a cache may be deleted at any time; the weights in memory are as they were.
         shutil.rmtree(folder)
         run.observe(Event(kind="note", data={"text": f"{error.message}; it was dropped, the warm-up is done again"}))
         return False
-    for row in records["updates"]:
-        run.ledger.record_update(_update_from(row))
-    run.ledger.append_save(save)
-    text = f"warm-up of {len(records['updates'])} updates taken from the cache: {folder}"
+    run.ledger.append_save(save, warmup=updates)
+    text = f"warm-up of {len(updates)} updates taken from the cache: {folder}"
     run.observe(Event(kind="note", data={"text": text}))
     return True
+
+
+def _read_records(folder: Path) -> tuple[Save, list[Update]]:
+    try:
+        records = json.loads((folder / RECORDS).read_text(encoding="utf-8"))
+        save = Save(**{**records["save"], "path": str(folder)})
+        return save, [_update_from(row) for row in records["updates"]]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RunFailed(f"the records of the warmed weights in {folder} cannot be read: {error}") from error
 
 
 def _update_from(row: dict[str, Any]) -> Update:

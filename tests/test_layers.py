@@ -16,7 +16,11 @@ PACKAGE = Path(selfplay.__file__).parent
 
 GROUND = {"types", "errors", "__version__"}
 
-LOOP = {"loop", "stages", "batches", "warmup", "resume", "measures", "parts", "plan", "build"}
+LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "parts", "plan", "build", "replay"} | {
+    "fork",
+    "audit",
+    "salvage",
+}
 """The loop and what it is made of: they may import everything but the command line."""
 
 MAY_IMPORT: Mapping[str, set[str]] = {

@@ -45,23 +45,103 @@ def test_other_weights_than_the_recorded_ones_stop_the_run(tmp_path: Path, play:
         # note: the ledger's own triggers refuse to change a row.
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
-        connection.execute("UPDATE updates SET weights_digest = 'other' WHERE skipped IS NULL")
+        for table in ("updates", "saves"):
+            connection.execute(f"UPDATE {table} SET weights_digest = 'other'")
     with pytest.raises(RunFailed, match=r"update \d of phase play gives other weights"):
         play(folder, steps=5)
 
 
-def test_a_torn_save_is_named_and_refused(tmp_path: Path, play: Play) -> None:
+def truncated(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def flipped(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncated, flipped, Path.unlink])
+@pytest.mark.parametrize("part", ["model.safetensors", "learner.safetensors"])
+def test_a_damaged_save_is_named_and_the_one_before_it_serves(
+    tmp_path: Path, play: Play, damage: Callable[[Path], None], part: str
+) -> None:
+    play(tmp_path / "whole", "run.save_every=1", steps=5)
+    folder = tmp_path / "parts"
+    play(folder, "run.save_every=1", steps=4)
+    damage(folder / "weights" / "step_000003" / part)
+    alarms: list[str] = []
+
+    def observe(event: Event) -> None:
+        if event.kind == "alarm":
+            alarms.append(str(event.data["text"]))
+
+    play(folder, "run.save_every=1", steps=5, observe=observe)
+    assert len(alarms) == 1
+    assert "step_000003" in alarms[0]
+    assert "damaged_step_000003" in alarms[0]
+    assert (folder / "weights" / "damaged_step_000003").is_dir()
+    assert digests(folder) == digests(tmp_path / "whole")
+
+
+def test_every_save_damaged_is_the_whole_redo_log(tmp_path: Path, play: Play) -> None:
+    play(tmp_path / "whole", steps=5)
+    folder = tmp_path / "parts"
+    play(folder, steps=4)
+    for weights in folder.glob("weights/step_*/model.safetensors"):
+        truncated(weights)
+    play(folder, steps=5)
+    assert digests(folder) == digests(tmp_path / "whole")
+
+
+def test_what_a_killed_launch_left_half_written_is_removed(tmp_path: Path, play: Play) -> None:
     folder = tmp_path / "run"
     play(folder, steps=2)
-    (weights,) = folder.glob("weights/step_000001/model.safetensors")
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(RunFailed, match="step_000001"):
-        play(folder, steps=3)
+    for name in (".step_000003.999999999.part", ".step_000000.old", "step_000009"):
+        (folder / "weights" / name).mkdir()
+        (folder / "weights" / name / "model.safetensors").write_text("half")
+    play(folder, steps=4)
+    assert [f.name for f in sorted((folder / "weights").iterdir())] == ["step_000001", "step_000003"]
 
 
-def test_only_the_newest_saves_are_kept(tmp_path: Path, play: Play) -> None:
-    play(tmp_path / "run", "run.save_every=1", "run.keep_saves=2", steps=5)
-    assert [f.name for f in sorted((tmp_path / "run" / "weights").iterdir())] == ["step_000003", "step_000004"]
+def test_the_weights_after_the_last_step_are_saved_by_the_next_launch(tmp_path: Path, play: Play) -> None:
+    folder = tmp_path / "run"
+    play(folder, "run.save_every=100", steps=2)
+    shutil.rmtree(folder / "weights" / "step_000001")
+    play(folder, "run.save_every=100", steps=2)
+    assert (folder / "weights" / "step_000001" / "model.safetensors").is_file()
+
+
+def test_updates_with_a_kl_term_are_applied_again(tmp_path: Path, play: Play) -> None:
+    sets = ("learner.kl=0.05", "run.save_every=100")
+    play(tmp_path / "whole", *sets, steps=4)
+    folder = tmp_path / "parts"
+    play(folder, *sets, steps=3)
+    shutil.rmtree(folder / "weights" / "step_000002")
+    play(folder, *sets, steps=4)
+    assert digests(folder) == digests(tmp_path / "whole")
+
+
+def test_a_kl_reference_with_another_digest_is_refused(tmp_path: Path, play: Play) -> None:
+    folder = tmp_path / "run"
+    play(folder, "learner.kl=0.05", steps=4)
+    flipped(folder / "weights" / "start" / "model.safetensors")
+    with pytest.raises(RunFailed, match=r"KL reference in .*start is not what was recorded"):
+        play(folder, "learner.kl=0.05", steps=5)
+
+
+def test_the_newest_saves_and_the_best_are_kept(tmp_path: Path, play: Play) -> None:
+    play(tmp_path / "run", "run.save_every=1", "run.keep_saves=2", steps=6)
+    with Ledger.read(tmp_path / "run") as ledger:
+        steps = ledger.step_rows()
+    rate = {
+        row.step - 1: sum(t.passed for t in tallies) / sum(t.decided for t in tallies)
+        for row in steps
+        if (tallies := [t for place, t in row.tallies.items() if place.startswith("attempt/") and t.decided])
+    }
+    best = max((step for step in rate if step >= 0), key=lambda step: (rate[step], step))
+    kept = {f"step_{step:06d}" for step in (best, 4, 5)}
+    assert {folder.name for folder in (tmp_path / "run" / "weights").iterdir()} == kept
 
 
 def test_a_run_of_other_settings_is_refused_by_naming_them(tmp_path: Path, play: Play) -> None:

@@ -1,0 +1,116 @@
+"""The saves of a run: when one is owed, which are kept, and what a killed launch left half done.
+
+A save is a folder under `weights/` and a row of the ledger; the row comes last and makes it valid. A folder
+without a row is what a launch left that was killed in between: it is removed, the updates are recorded.
+
+Not here: what is in a folder (`learner.weights`), coming back from one (`resume`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from selfplay.events import Event
+from selfplay.types import Save
+
+if TYPE_CHECKING:
+    from selfplay.ledger import Reader
+    from selfplay.loop import Run
+
+FOLDER = "weights"
+
+
+def retained(ledger: Reader, folder: Path) -> list[Save]:
+    """The recorded saves of the run in `folder` that are still there, oldest first."""
+    return [save for save in ledger.saves() if (folder / save.path).is_dir()]
+
+
+def newest(run: Run) -> Save | None:
+    """The save with the highest policy version whose folder is still there; None where there is none."""
+    return max(retained(run.ledger, run.folder), key=lambda save: save.policy_version, default=None)
+
+
+def tidy(run: Run) -> None:
+    """Remove what earlier launches left half written, half removed, or without its row; the run is held."""
+    folder = run.folder / FOLDER
+    if not folder.is_dir():
+        return
+    rows = {run.folder / save.path for save in run.ledger.saves()}
+    for place in sorted(folder.iterdir()):
+        ours = place.name.startswith(("step_", "warmup", "start"))
+        if place.is_dir() and (place.name.startswith(".") or (ours and place not in rows)):
+            shutil.rmtree(place)
+
+
+async def write(run: Run, *, step: int) -> None:
+    """Save weights and moments after `step`, record them, and drop saves beyond `keep_saves`.
+
+    Raises:
+        NotReady: the disk is full; nothing was changed.
+    """
+    folder = run.folder / FOLDER / (f"step_{step:06d}" if step >= 0 else "start")
+    if any(run.folder / save.path == folder for save in retained(run.ledger, run.folder)):
+        return
+    run.observe(Event(kind="stage", step=step, stage="save", data={"waits_for": "the disk", "total": None}))
+    with run.pools.clock.doing("saving"):
+        written = await run.on_torch(lambda: run.learner.save(folder, step=step))
+    run.ledger.append_save(replace(written, path=str(folder.relative_to(run.folder))))
+    data = {"path": str(folder), "phase": "play", "num_bytes": written.num_bytes}
+    run.observe(Event(kind="save", step=step, data=data))
+    _prune(run)
+
+
+async def catch_up(run: Run, *, steps: int = 1) -> None:
+    """Save where `steps` closed steps or more, and any change of the weights, came after the last save."""
+    last, closed = newest(run), run.ledger.last_closed_step()
+    version, step = (last.policy_version, last.step) if last else (-1, -1)
+    if closed >= 0 and closed - step >= steps and version < run.learner.policy_version:
+        await write(run, step=closed)
+
+
+def set_aside(save: Save, *, run_folder: Path) -> Path:
+    """Take a damaged save out of the way, under a name that nothing reads; where it lies now.
+
+    A save outside the run's folder, in the user's cache, stays: others may read it.
+    """
+    folder = run_folder / save.path
+    if not folder.is_relative_to(run_folder):
+        return folder
+    aside = folder.with_name(f"damaged_{folder.name}")
+    if aside.exists():
+        shutil.rmtree(aside)
+    return folder.rename(aside)
+
+
+def best(ledger: Reader, folders: Sequence[Path]) -> Path | None:
+    """Of the step saves `folders`, that whose weights solved most in the step that was played with them.
+
+    Weights after step N play step N + 1; of equals the newest counts. None where no such step has a decided attempt.
+    """
+    rates: dict[int, float] = {}
+    for row in ledger.step_rows():
+        tallies = [tally for place, tally in row.tallies.items() if place.startswith("attempt/")]
+        if decided := sum(tally.decided for tally in tallies):
+            rates[row.step - 1] = sum(tally.passed for tally in tallies) / decided
+    known = [folder for folder in folders if step_of(folder) in rates]
+    return max(known, key=lambda folder: (rates[step_of(folder)], step_of(folder)), default=None)
+
+
+def step_of(folder: Path) -> int:
+    """The step after which the save `step_N` was written."""
+    return int(folder.name.removeprefix("step_"))
+
+
+def _prune(run: Run) -> None:
+    """Remove the oldest step saves but for the best; the warm-up's is not a step's and stays."""
+    folders = sorted((run.folder / FOLDER).glob("step_*"))
+    kept = best(run.ledger, folders)
+    for folder in folders[: -run.settings.keep_saves]:
+        if folder == kept:
+            continue
+        # note: renamed first, so that a kill in between leaves no folder that looks like a save.
+        shutil.rmtree(folder.rename(folder.with_name(f".{folder.name}.old")))
