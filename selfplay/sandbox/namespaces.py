@@ -26,7 +26,7 @@ from selfplay.types import record
 SANDBOX_UID = 61111
 """The host uid that sandboxes of a root engine run under: in no range that Debian, systemd or Docker hands out."""
 INSIDE_UID = 1000
-TOOLS = ("bwrap", "cat", "nsenter", "prlimit", "setpriv", "tar")
+TOOLS = ("bwrap", "cat", "nsenter", "prlimit", "tar")
 WORK, SCRATCH = "/tmp/work", "/tmp/scratch"
 """Where the holder's mount namespace has what the sandbox sees as its work tree and its /tmp."""
 OWNER_MARK, ID_MARK, LABELS_MARK = "SELFPLAY_OWNER", "SELFPLAY_SANDBOX", "SELFPLAY_LABELS"
@@ -86,7 +86,8 @@ def enter_argv(sandbox_id: str, *, mount_fd: int, user_fd: int | None, status_fd
     ours = f"/proc/{os.getpid()}/fd"
     argv = [tool("nsenter"), f"--mount={ours}/{mount_fd}"]
     if user_fd is None:
-        argv += ["--", tool("setpriv"), "--reuid", str(SANDBOX_UID), "--regid", str(SANDBOX_UID), "--clear-groups"]
+        # note: nsenter drops the supplementary groups with these; `setpriv` would be another program to start.
+        argv += [f"--setuid={SANDBOX_UID}", f"--setgid={SANDBOX_UID}"]
     else:
         argv += [f"--user={ours}/{user_fd}", "--preserve-credentials"]
     argv += ["--", tool("bwrap"), "--json-status-fd", str(status_fd), "--die-with-parent", "--new-session"]

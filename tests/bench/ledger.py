@@ -344,6 +344,8 @@ def main() -> None:
     parser.add_argument("--trajectories", type=int, default=APPENDED)
     parser.add_argument("--folder", type=Path, default=None, help="where the files go [default: the temporary folder]")
     asked = parser.parse_args()
+    if asked.folder is not None:
+        asked.folder.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix="selfplay-bench-", dir=asked.folder))
     try:
         report(aside, asked.trajectories)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from selfplay.sandbox import SandboxInfraError, SandboxSpec
-from selfplay.sandbox.namespaces import enter_argv, holder_argv, inside_argv, marks_of, told, tool
+from selfplay.sandbox.namespaces import SANDBOX_UID, enter_argv, holder_argv, inside_argv, marks_of, told, tool
 from selfplay.sandbox.process import Owner
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -24,9 +24,9 @@ def test_nothing_of_the_host_but_usr_and_the_tools_is_bound() -> None:
 
 def test_root_drops_its_uid_first_and_others_enter_their_user_namespace() -> None:
     as_root = enter_argv("sp-1", mount_fd=7, user_fd=None, status_fd=9)
-    assert as_root.index("--reuid") < as_root.index("--json-status-fd")
+    assert as_root.index(f"--setuid={SANDBOX_UID}") < as_root.index("--json-status-fd")
     as_user = enter_argv("sp-1", mount_fd=7, user_fd=8, status_fd=9)
-    assert not any(word.endswith("setpriv") for word in as_user)
+    assert not any(word.startswith(("--setuid", "--setgid")) for word in as_user)
     for argv in (as_root, as_user):
         assert {"--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--clearenv"} <= set(argv)
         assert argv[argv.index("--cap-drop") + 1] == "ALL"
