@@ -160,6 +160,12 @@ async def pin_first(site: Site) -> None:
 
 async def _reapply(run: Run, update: Update) -> None:
     warm = update.phase == "warmup"
+    if not warm and update.step <= run.ledger.last_pruned_step():
+        raise RunFailed(
+            f"update {update.step} cannot be applied again: its log-probabilities are pruned, and every later save "
+            "is gone or damaged",
+            hint=f"put a save back under {run.folder / 'weights'}, or start another run: selfplay run --new",
+        )
     again = await warm_step(run, update.step) if warm else await play_again(run, update)
     if sentence := drift(run, update, again):
         raise RunFailed(sentence, hint="resume it where it was recorded, or start another run: selfplay run --new")

@@ -58,6 +58,9 @@ async def write(run: Run, *, step: int) -> None:
     run.observe(Event(kind="stage", step=step, stage="save", data={"waits_for": "the disk", "total": None}))
     with run.pools.clock.doing("saving"):
         written = await run.on_torch(lambda: run.learner.save(folder, step=step))
+    # note: before the row, without which the next launch comes here again: a recorded save has been pruned for.
+    if (oldest := needed_from(step, every=run.settings.save_every, keep=run.settings.keep_saves)) > 0:
+        run.ledger.prune_logprobs(before=oldest)
     run.ledger.append_save(replace(written, path=str(folder.relative_to(run.folder))))
     data = {"path": str(folder), "phase": "play", "num_bytes": written.num_bytes}
     run.observe(Event(kind="save", step=step, data=data))
@@ -84,6 +87,15 @@ def set_aside(save: Save, *, run_folder: Path) -> Path:
     if aside.exists():
         shutil.rmtree(aside)
     return folder.rename(aside)
+
+
+def needed_from(step: int, *, every: int, keep: int) -> int:
+    """The first step whose update may have to be applied again once the save after `step` is written.
+
+    It follows the oldest of the `keep` saves that regularly lie before that one, whatever else was saved when a launch
+    ended; so what is pruned depends on the step alone, and an interrupted run ends with the same ledger.
+    """
+    return max(0, every * (step // every - keep + 1))
 
 
 def best(ledger: Reader, folders: Sequence[Path]) -> Path | None:

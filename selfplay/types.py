@@ -417,8 +417,13 @@ class Choice:
 def play_id(
     config_digest: str, *, step: int, stage: Stage, role: str, subject_id: str, index: int, attempt: int
 ) -> str:
-    """The id of a trajectory: the same for the same configuration and place, whatever the run is called."""
-    return digest("trajectory", config_digest, step, stage, role, subject_id, index, attempt)
+    """The id of a trajectory: the same for the same configuration and place, whatever the run is called.
+
+    Its first four hexadecimal digits are the step.
+    """
+    known = digest("trajectory", config_digest, step, stage, role, subject_id, index, attempt)
+    # note: plays of one step lie side by side in the ledger's indexes, or each would touch pages at random.
+    return f"{step % 0x10000:04x}{known[4:]}"
 
 
 def task_id(config_digest: str, *, game: str, key: str) -> str:

@@ -37,6 +37,31 @@ def test_updates_since_the_last_save_are_applied_again(tmp_path: Path, play: Pla
     assert digests(folder) == digests(tmp_path / "whole")
 
 
+def test_log_probabilities_that_no_kept_save_needs_are_pruned(tmp_path: Path, play: Play) -> None:
+    every = ("run.save_every=2", "run.keep_saves=1")
+    play(tmp_path / "whole", *every, steps=7)
+    folder = tmp_path / "parts"
+    for steps in (1, 4, 5, 7):
+        play(folder, *every, steps=steps)
+    assert digests(folder) == digests(tmp_path / "whole")
+    with Ledger.read(folder) as ledger:
+        assert ledger.last_pruned_step() == 5
+        assert all(one.turns[0].token_ids for one in ledger.trajectories(step=0, stage="attempt"))
+        assert ledger.check() == ()
+    shutil.rmtree(folder / "weights")
+    with pytest.raises(RunFailed, match=r"update 0 cannot be applied again: its log-probabilities are pruned"):
+        play(folder, *every, steps=8)
+
+
+def test_runs_that_saved_otherwise_are_compared_by_what_both_have(tmp_path: Path, play: Play) -> None:
+    play(tmp_path / "often", "run.save_every=1", "run.keep_saves=1", steps=6)
+    play(tmp_path / "rarely", "run.save_every=4", "run.keep_saves=1", steps=6)
+    with Ledger.read(tmp_path / "often") as often, Ledger.read(tmp_path / "rarely") as rarely:
+        pruned = max(often.last_pruned_step(), rarely.last_pruned_step())
+        assert often.comparable() != rarely.comparable()
+        assert often.comparable(logprobs_from=pruned + 1) == rarely.comparable(logprobs_from=pruned + 1)
+
+
 def test_other_weights_than_the_recorded_ones_stop_the_run(tmp_path: Path, play: Play) -> None:
     folder = tmp_path / "run"
     play(folder, steps=4)

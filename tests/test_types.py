@@ -52,10 +52,16 @@ def test_draws_are_keyed_and_63_bits() -> None:
 
 def test_every_part_of_a_place_changes_the_id() -> None:
     place = {"step": 0, "stage": "attempt", "role": "solver", "subject_id": "s", "index": 0, "attempt": 0}
-    changed = [{**place, key: "propose" if key == "stage" else f"{value}1"} for key, value in place.items()]
+    numbers = ("step", "index", "attempt")
+    changed = [{**place, key: 1 if key in numbers else f"{value}1"} for key, value in place.items()]
     ids = {play_id("c", **p) for p in (place, *changed)} | {play_id("d", **place)}  # type: ignore[arg-type]
     assert len(ids) == 8
     assert task_id("c", game="g", key="k") != task_id("c", game="g", key="l")
+
+
+def test_ids_of_a_step_lie_side_by_side() -> None:
+    place = {"stage": "attempt", "role": "solver", "subject_id": "s", "index": 0, "attempt": 0}
+    assert [play_id("c", step=step, **place)[:4] for step in (0, 17, 0x10002)] == ["0000", "0011", "0002"]  # type: ignore[arg-type]
 
 
 def test_records_are_frozen_and_slotted() -> None:

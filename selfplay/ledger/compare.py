@@ -3,6 +3,8 @@
 Left out: clock and host columns, JSON keys that name a clock or memory, the configuration's text (its
 digest stays: `run.steps` and `run.save_every` may differ), and tables of what happened to the process
 rather than in the run (when it was saved, too). Blobs count as their content, wherever they lie.
+What is pruned depends on `run.save_every`: runs that differ in it are compared by the log-probabilities
+that both still have.
 
 Not here: reports on what differs; the digests say in which table to look.
 """
@@ -22,20 +24,40 @@ LEFT_OUT = frozenset({"launches", "launch_ends", "faults", "alarms", "control", 
 """Saves follow `run.steps`, `run.save_every` and interruptions; the weights themselves are compared in `updates`."""
 
 
-def digests(connection: sqlite3.Connection) -> dict[str, str]:
-    """Table -> digest of its comparable rows, sorted by key."""
+LOGPROBS = {"trajectories": "logprobs", "updates": "old_logprobs"}
+"""Table -> its column that is pruned."""
+
+
+def digests(connection: sqlite3.Connection, *, logprobs_from: int = 0) -> dict[str, str]:
+    """Table -> digest of its comparable rows, sorted by key.
+
+    Log-probabilities of steps before `logprobs_from` are left out.
+    """
     found = {"runs": _digest(connection, "runs", ("config_digest", "seed", "game", "schema_version"), ("id",))}
     for table, columns in COLUMNS.items():
         if table not in LEFT_OUT:
             compared = tuple(column for column in columns if column not in CLOCK_COLUMNS)
-            found[table] = _digest(connection, table, compared, KEYS[table])
+            found[table] = _digest(connection, table, compared, KEYS[table], logprobs_from=logprobs_from)
     return found
 
 
-def _digest(connection: sqlite3.Connection, table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> str:
+def _digest(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: tuple[str, ...],
+    key: tuple[str, ...],
+    *,
+    logprobs_from: int = 0,
+) -> str:
     total = hashlib.blake2b(digest_size=16)
+    step = columns.index("step") if table in LOGPROBS else 0
     for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {', '.join(key)}"):
-        values = [_value(connection, table, column, value) for column, value in zip(columns, row, strict=True)]
+        skipped = LOGPROBS[table] if table in LOGPROBS and row[step] < logprobs_from else None
+        values = [
+            _value(connection, table, column, value)
+            for column, value in zip(columns, row, strict=True)
+            if column != skipped
+        ]
         total.update(json.dumps(values).encode())
     return total.hexdigest()
 

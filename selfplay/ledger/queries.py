@@ -299,14 +299,14 @@ class Reader:
 
     # The whole.
 
-    def comparable(self) -> dict[str, str]:
+    def comparable(self, *, logprobs_from: int = 0) -> dict[str, str]:
         """Table -> digest of its rows, for guarantee C: equal in two runs of one configuration.
 
         Rows are sorted by key; clocks, hosts, blob ids and the tables of launches, faults, alarms and
-        control are left out (`compare.py`).
+        control are left out (`compare.py`), and log-probabilities of steps before `logprobs_from`.
         """
         with self._snapshot():
-            return compare.digests(self._connection)
+            return compare.digests(self._connection, logprobs_from=logprobs_from)
 
     def check(self) -> tuple[str, ...]:
         """What SQLite finds wrong with the file and its references, a sentence each; reads all of it."""

@@ -15,7 +15,7 @@ from selfplay.errors import Ambiguous, NotFound
 from selfplay.ledger import Reader
 from selfplay.types import Group, Seed, Task, Trajectory, Update, Verdict, record
 
-ID_DIGITS = 10
+ID_DIGITS = 12
 """How much of an id the screens show; any unique prefix is accepted back."""
 
 

@@ -194,12 +194,12 @@ def sizes(folder: Path, trajectories: int) -> None:
     connection = sqlite3.connect(folder / "ledger.db")
     try:
         found = connection.execute(
-            "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name "
+            "SELECT m.tbl_name, sum(s.pageno) * 4096 FROM dbstat s JOIN sqlite_master m ON m.name = s.name "
             "WHERE s.aggregate = TRUE GROUP BY 1 ORDER BY 2 DESC"
         ).fetchall()
     except sqlite3.OperationalError:
         shell = shutil.which("sqlite3")
-        sql = "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name "
+        sql = "SELECT m.tbl_name, sum(s.pageno) * 4096 FROM dbstat s JOIN sqlite_master m ON m.name = s.name "
         sql += "WHERE s.aggregate = TRUE GROUP BY 1 ORDER BY 2 DESC"
         if shell is None:
             print("sizes by table: this SQLite has no dbstat")
