@@ -49,7 +49,7 @@ def test_log_probabilities_that_no_kept_save_needs_are_pruned(tmp_path: Path, pl
         assert all(one.turns[0].token_ids for one in ledger.trajectories(step=0, stage="attempt"))
         assert ledger.check() == ()
     shutil.rmtree(folder / "weights")
-    with pytest.raises(RunFailed, match=r"update 0 cannot be applied again: its log-probabilities are pruned"):
+    with pytest.raises(RunFailed, match=r"update \d cannot be applied again: its log-probabilities are pruned"):
         play(folder, *every, steps=8)
 
 
