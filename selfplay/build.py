@@ -64,6 +64,7 @@ def execute(config: Config, *, project: Project, folder: Path, observe: Observer
                 _refuse_damage(folder)
                 _refuse_loss(folder, ledger)
                 config.write(folder)
+                saves.tidy(ledger, folder)
                 outcome = _finished(config, folder, ledger)
                 if outcome is None:
                     outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt))

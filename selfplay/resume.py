@@ -74,7 +74,6 @@ async def restore(run: Run) -> None:
     Raises:
         RunFailed: a re-applied update gives other weights than the recorded ones, or a fork's start is gone.
     """
-    saves.tidy(run)
     save = await _load(run)
     if save is None and (source := run.ledger.parent_row()) is not None:
         raise RunFailed(

@@ -34,12 +34,12 @@ def newest(run: Run) -> Save | None:
     return max(retained(run.ledger, run.folder), key=lambda save: save.policy_version, default=None)
 
 
-def tidy(run: Run) -> None:
+def tidy(ledger: Reader, run_folder: Path) -> None:
     """Remove what earlier launches left half written, half removed, or without its row; the run is held."""
-    folder = run.folder / FOLDER
+    folder = run_folder / FOLDER
     if not folder.is_dir():
         return
-    rows = {run.folder / save.path for save in run.ledger.saves()}
+    rows = {run_folder / save.path for save in ledger.saves()}
     for place in sorted(folder.iterdir()):
         ours = place.name.startswith(("step_", "warmup", "start"))
         if place.is_dir() and (place.name.startswith(".") or (ours and place not in rows)):

@@ -127,6 +127,9 @@ def test_what_a_killed_launch_left_half_written_is_removed(tmp_path: Path, play:
         (folder / "weights" / name / "model.safetensors").write_text("half")
     play(folder, steps=4)
     assert [f.name for f in sorted((folder / "weights").iterdir())] == ["step_000001", "step_000003"]
+    (folder / "weights" / ".step_000001.old").mkdir()
+    play(folder, steps=4)
+    assert [f.name for f in sorted((folder / "weights").iterdir())] == ["step_000001", "step_000003"], "nothing to play"
 
 
 def test_the_weights_after_the_last_step_are_saved_by_the_next_launch(tmp_path: Path, play: Play) -> None:
