@@ -14,7 +14,7 @@ from selfplay.types import Group, Update, Verdict
 
 
 def counts_of(plays: Sequence[Played], groups: Sequence[Group]) -> dict[str, float]:
-    """Proposals, valid ones, tasks, attempts, decided and solved ones, faults, truncations, groups, tokens."""
+    """Proposals, valid ones, tasks, attempts (decided, left out, solved), faults, truncations, groups, tokens."""
     proposals = [p for p in plays if p.trajectory.stage == "propose"]
     attempts = [p for p in plays if p.trajectory.stage == "attempt"]
     return {
@@ -23,6 +23,7 @@ def counts_of(plays: Sequence[Played], groups: Sequence[Group]) -> dict[str, flo
         "tasks": len({p.task.id for p in proposals if p.task}),
         "attempts": len(attempts),
         "decided": sum(p.verdict.passed is not None for p in attempts),
+        "left_out": sum(p.verdict.passed is None and p.verdict.fault is None for p in attempts),
         "solved": sum(bool(p.verdict.passed) for p in attempts),
         "faults": sum(p.verdict.fault is not None for p in plays),
         "truncated": sum(p.trajectory.stop.truncated for p in plays),

@@ -68,7 +68,8 @@ def roles(config: Config, project: Project) -> Players:
 
     Raises:
         NotFound: there is no such role.
-        UserError: a role belongs to another game or side, or the two sample at different temperatures.
+        UserError: a role belongs to another game or side, cannot do what the game asks for, or the two sample at
+            different temperatures.
     """
     pair = (project.load_role(config.roles.proposer), project.load_role(config.roles.solver))
     for role, side in zip(pair, ("proposer", "solver"), strict=True):
@@ -77,6 +78,11 @@ def roles(config: Config, project: Project) -> Players:
                 f"role `{role.name}` is the {role.side} of game `{role.game}`, not the {side} of `{config.run.game}`",
                 hint=f"roles of each game: selfplay ls roles; set roles.{side}",
             )
+    if config.run.game == "code" and config.game.min_changed_files > 1:
+        raise UserError(
+            f"game.min_changed_files is {config.game.min_changed_files}, and role `{pair[0].name}` edits one file",
+            hint="ask for what a single edit can do: -s game.min_changed_files=1",
+        )
     given = config.play.temperature
     if given is not None:
         pair = (_at(pair[0], given), _at(pair[1], given))
@@ -112,6 +118,7 @@ async def game(
     if config.run.game != "code":
         raise NotFound(f"no game `{config.run.game}`", hint="the games: code, echo")
     from selfplay.games.code import CodeGame, Settings
+    from selfplay.games.code.checks import Thresholds
     from selfplay.games.code.survey import Rules
     from selfplay.sandbox.recipe import load_recipe
     from selfplay.sandbox.select import choose
@@ -134,6 +141,12 @@ async def game(
         config_digest=config.digest,
         settings=Settings(
             rules=Rules(max_lines=config.game.max_lines),
+            thresholds=Thresholds(
+                min_passing_tests=config.game.min_passing_tests,
+                min_changed_files=config.game.min_changed_files,
+                min_failing_tests=config.game.min_failing_tests,
+                max_broken_share=config.game.max_broken_share,
+            ),
             held_out=config.game.held_out,
             workers=config.sandbox.workers or os.cpu_count() or 1,
             seconds=config.sandbox.timeout_seconds,

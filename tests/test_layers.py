@@ -20,6 +20,7 @@ LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "p
     "fork",
     "audit",
     "salvage",
+    "reverify",
 }
 """The loop and what it is made of: they may import everything but the command line."""
 

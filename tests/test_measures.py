@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from selfplay.measures import counts_of, mean, shown
 from selfplay.stages import Played
 from selfplay.types import Fault, Stage, Stop, Trajectory, Turn, Update, Verdict
@@ -65,7 +67,11 @@ def test_counts() -> None:
     counts = counts_of(PLAYS, ())
     assert (counts["proposals"], counts["valid"]) == (2, 1)
     assert (counts["attempts"], counts["decided"], counts["solved"], counts["faults"]) == (3, 2, 1, 1)
+    assert counts["left_out"] == 0
     assert counts["tokens"] == 10
+    suspicious = replace(PLAYS[4], verdict=replace(PLAYS[4].verdict, fault=None))
+    counts = counts_of([suspicious, *PLAYS], ())
+    assert (counts["attempts"], counts["decided"], counts["left_out"], counts["faults"]) == (4, 2, 1, 1)
 
 
 def test_the_screen_sees_reasons_and_means_of_what_was_decided() -> None:

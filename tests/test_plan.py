@@ -49,3 +49,9 @@ def test_what_cannot_be_played_is_refused_by_name(
 ) -> None:
     with pytest.raises(UserError, match=words):
         plan(toy_config(setting), project)
+
+
+def test_a_threshold_that_no_single_edit_reaches_is_refused(project: Project) -> None:
+    config = load("quickstart", project=project, sets=["game.min_changed_files=2"])
+    with pytest.raises(UserError, match="role `injector` edits one file"):
+        plan(config, project)

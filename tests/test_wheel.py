@@ -59,6 +59,15 @@ def test_data_folders_lie_inside_the_package(wheel: Path) -> None:
             assert f"selfplay/_project/{path.relative_to(ROOT)}" in names
 
 
+def test_data_lies_beside_its_code(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    attacks = ROOT / "selfplay" / "games" / "code" / "attacks"
+    rows = list(attacks.rglob("*.toml"))
+    assert len(rows) > 6
+    assert {str(path.relative_to(ROOT)) for path in rows} <= names
+
+
 def test_the_wheel_alone_finds_its_data(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")

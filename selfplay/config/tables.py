@@ -43,7 +43,7 @@ class Run(Table):
 
 
 class Game(Table):
-    """Where the game's seeds come from."""
+    """Where the game's seeds come from, and what a bug must reach."""
 
     source: str = key(
         "pypi:toolz==1.2.0", "`pypi:NAME==VERSION`, a git URL or a folder (relative to the project); unused by `echo`."
@@ -53,6 +53,14 @@ class Game(Table):
     )
     max_lines: int = key(30, "Longest function that is played, in lines.", ge=1)
     held_out: float = key(0.3, "Share of the seeds that is never trained on.", ge=0.0, lt=1.0)
+    min_passing_tests: int = key(
+        0, "A bug counts where more than this many tests of the suite are stable on the clean tree.", ge=0
+    )
+    min_changed_files: int = key(1, "Fewest code files that a bug changes; a single edit changes one.", ge=1)
+    min_failing_tests: int = key(1, "Fewest stable tests that a bug makes fail.", ge=1)
+    max_broken_share: float = key(
+        0.5, "Largest share of the suite's stable tests that a bug may break; 20 of them it always may.", gt=0.0, le=1.0
+    )
 
 
 class Curriculum(Table):

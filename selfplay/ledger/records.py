@@ -58,7 +58,9 @@ class Tally:
     faults: int = 0
     """Trajectories and verdicts that ended in a fault: nothing was decided."""
     decided: int = 0
-    """Of those played, how many have a verdict (mint or judge) without a fault."""
+    """Of those played, how many have a verdict (mint or judge) without a fault, which says yes or no."""
+    left_out: int = 0
+    """Of those played, how many have a verdict without a fault that says neither: suspicious attempts."""
     valid: int = 0
     passed: int = 0
     truncated: int = 0

@@ -39,7 +39,7 @@ FROM trajectories t CROSS JOIN verdicts v ON v.trajectory_id = t.id
 WHERE t.step {which} ? AND t.stage <> 'evaluate' AND v.stage IN ('grade', 'judge') AND v.reward IS NOT NULL
 """
 
-_PLAIN = ("played", "faults", "decided", "valid", "passed", "truncated", "tokens", "rewarded", "reward_sum")
+_PLAIN = ("played", "faults", "decided", "left_out", "valid", "passed", "truncated", "tokens", "rewarded", "reward_sum")
 
 
 def of_step(connection: sqlite3.Connection, step: int) -> dict[str, Tally]:
@@ -75,11 +75,14 @@ def _count(connection: sqlite3.Connection, which: str, step: int) -> dict[str, T
     rewards: dict[str, list[float]] = {}
     for place, trajectories, faults, truncated, tokens in connection.execute(_PLAYED.format(which=which), (step,)):
         played = {"played": trajectories - faults, "faults": faults, "truncated": truncated, "tokens": tokens}
-        counts[place] = {**played, "decided": 0, "valid": 0, "passed": 0, "reasons": {}}
+        counts[place] = {**played, "decided": 0, "left_out": 0, "valid": 0, "passed": 0, "reasons": {}}
     for place, stage, valid, passed, reason, broken, num in connection.execute(_DECIDED.format(which=which), (step,)):
         here = counts[place]
         if broken:
             here["faults"] += num
+        elif stage == "judge" and passed is None:
+            here["left_out"] += num
+            here["reasons"][reason] = here["reasons"].get(reason, 0) + num
         elif stage != "grade":
             here["decided"] += num
             here["valid"] += num * valid

@@ -224,6 +224,7 @@ def _step_words(step: int | None, data: Mapping[str, Any], progress: Progress) -
     ]
     rewards = [f"{side}_reward" for side in ("proposer", "solver")]
     words += [f"{key}={number(data[key], signed=True)}" for key in rewards if data.get(key) is not None]
+    words += [f"left_out={ratio('left_out', 'attempts')}"] if data.get("left_out") else []
     rate = data.get("tokens_per_second")
     words += [f"loss={number(data.get('loss'), digits=4)}"]
     words += [f"tokens_per_second={rate:.0f}"] if rate is not None else []
@@ -298,4 +299,8 @@ def _rates(progress: Progress) -> list[Text]:
         means = [data.get(f"{side}_reward") for side in ("proposer", "solver")]
         rewards = " / ".join(number(None if mean is None else mean / count, signed=True) for mean in means)
         lines.append(Text(f" {name:<12}" + "".join(f"{cell:<13}" for cell in cells) + rewards))
+    if left_out := progress.totals.get("left_out"):
+        of = f"of {plural(int(progress.totals.get('attempts', 0)), 'attempt')}"
+        words = f" {share(left_out, progress.totals.get('attempts'))} {of} left out: suspicious"
+        lines.append(Text(words, style="yellow"))
     return lines

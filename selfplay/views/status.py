@@ -100,7 +100,7 @@ def step_data(row: StepRow) -> dict[str, Any]:
 
 def tally_data(tally: Tally) -> dict[str, Any]:
     """Counts of one stage as JSON."""
-    names = ("played", "faults", "decided", "valid", "passed", "truncated", "tokens", "rewarded")
+    names = ("played", "faults", "decided", "left_out", "valid", "passed", "truncated", "tokens", "rewarded")
     mean = tally.reward_sum / tally.rewarded if tally.rewarded else None
     return {**{name: getattr(tally, name) for name in names}, "mean_reward": mean, "reasons": dict(tally.reasons)}
 
@@ -115,8 +115,9 @@ def _add(parts: Sequence[Tally]) -> Tally:
     for part in parts:
         for reason, count in part.reasons.items():
             reasons[reason] = reasons.get(reason, 0) + count
-    names = ("played", "faults", "decided", "valid", "passed", "truncated", "tokens", "rewarded", "reward_sum")
-    return Tally(**{name: sum(getattr(part, name) for part in parts) for name in names}, reasons=reasons)
+    names = ("played", "faults", "decided", "left_out", "valid", "passed", "truncated", "tokens", "rewarded")
+    sums = {name: sum(getattr(part, name) for part in parts) for name in (*names, "reward_sum")}
+    return Tally(**sums, reasons=reasons)
 
 
 def runs_table(views: Sequence[RunView], *, now: float) -> Table:
@@ -147,6 +148,10 @@ def run_screen(view: RunView, *, now: float) -> RenderableType:
         reasons = _reasons(both)
         if reasons:
             parts += [Text(f"{noun}: {reasons}")]
+        tally = _add(both)
+        if tally.left_out:
+            left_out = f"{share(tally.left_out, tally.played)} of them left out as suspicious: no reward"
+            parts.append(Text(f"{noun}: {left_out}", style="yellow"))
     if status.last_step is not None:
         parts += [Text(), step_table([status.last_step])]
     if status.num_faults:

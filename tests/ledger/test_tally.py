@@ -44,11 +44,12 @@ def test_everything_is_counted_once(ledger, make):
         make.verdict(proposals[1], "grade", reward=0.2, valid=False, reason="other"),
         make.verdict(proposals[2], "grade", reward=-1.0),
     )
-    attempts = [make.play(stage="attempt", index=i) for i in range(3)]
+    attempts = [make.play(stage="attempt", index=i) for i in range(4)]
     ledger.append(*attempts)
     ledger.append(
         make.verdict(attempts[0], passed=True, reward=1.0, reason="solved"),
         make.verdict(attempts[1], passed=False, reward=-1.0, reason="wrong"),
+        make.verdict(attempts[2], passed=None, reward=None, reason="odd"),
     )
     looked = make.play(stage="evaluate")
     ledger.append(looked, make.verdict(looked, passed=True))
@@ -65,7 +66,14 @@ def test_everything_is_counted_once(ledger, make):
             reasons={"ok": 2, "parse": 2},
         ),
         "attempt/solver": Tally(
-            played=3, decided=2, valid=2, passed=1, tokens=9, rewarded=2, reasons={"solved": 1, "wrong": 1}
+            played=4,
+            decided=2,
+            left_out=1,
+            valid=2,
+            passed=1,
+            tokens=12,
+            rewarded=2,
+            reasons={"solved": 1, "wrong": 1, "odd": 1},
         ),
     }
     assert ledger.status().open == expected

@@ -116,6 +116,16 @@ def test_the_screen_at_80_columns(count: int, expected: str, color: bool) -> Non
     assert all(len(row) <= 80 for row in expected.splitlines())
 
 
+def test_what_is_left_out_is_shown_with_its_share() -> None:
+    progress, now = progress_after(9)
+    event = Event(kind="step", step=1, data={"attempts": 40, "left_out": 3, "decided": 37})
+    progress.take(event, now=now)
+    to = io.StringIO()
+    Console(file=to, width=80, highlight=False).print(screen(progress, now=now))
+    assert " 4 % of 80 attempts left out: suspicious" in to.getvalue()
+    assert "left_out=0.07" in str(line(event, progress))
+
+
 def test_the_estimate_comes_from_the_steps_of_this_launch() -> None:
     progress, _ = progress_after(11)
     assert progress.durations == [28.0]

@@ -1,15 +1,13 @@
-"""Is a reply a bug? The checks that a proposal goes through, in order, each with its reason.
+"""What a bug is: the records of a proposal on its way, the reasons that end it, and the one function it changes.
 
-What is covered: the reply's form, that only the function changes, that it compiles, that everything still imports and
-is collected, and that tests which pass on the clean tree fail, twice. `CHECKS` is that list: a stricter game puts its
-checks (canaries, a differential check, strength) into it.
+What is covered: `Reason`, the function that is played with, the file with another text in its place, whether that still
+is a program which differs in the function only, names and words for people. The checks themselves are `checks`.
 
 What is not covered: whether a bug is hard, which only attempts show, and whether it is new, which the ledger knows.
 
 Example:
-    >>> found = await examine("2|    return a - b", target=target, verifier=verifier)  # doctest: +SKIP
-    >>> found.failing  # doctest: +SKIP
-    {'tests/test_a.py::test_add': 'assert -1 == 3'}
+    >>> short("tests/test_a.py::TestA::test_b[1]")
+    'TestA::test_b[1]'
 """
 
 from __future__ import annotations
@@ -18,14 +16,18 @@ import ast
 import difflib
 import functools
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field, replace
+from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from selfplay.games.code import edits
 from selfplay.games.code.survey import Function, functions_of
-from selfplay.games.code.verify import Budget, Change, Ended, Run, Verifier
+from selfplay.games.code.verify import Budget, Change, Ended, Run
 from selfplay.types import digest, record
+
+if TYPE_CHECKING:
+    from selfplay.games.code.artifact import Artifact
 
 
 class Reason(StrEnum):
@@ -46,13 +48,48 @@ class Reason(StrEnum):
     CPU_LIMIT = "cpu_limit"
     OUT_OF_MEMORY = "out_of_memory"
     CRASHED = "crashed"
+    ARTIFACT = "artifact_incomplete"
+    """A file of it is missing, unreadable, or there under two names that differ."""
+    TEST_FILES = "test_files_missing"
+    """SSR's check 1: a listed file is no test file of the repository."""
+    WEAKENS_OTHERS = "weakening_outside"
+    """Check 1 too: the weakening changes a file that is not listed."""
+    NO_RESULTS = "no_results"
+    """Check 2: a listed test file gave no result on the clean tree."""
+    TOO_FEW_PASSING = "too_few_passing"
+    """Check 3: `game.min_passing_tests`, counted over the surveyed stable suite."""
+    TOO_FEW_FILES = "too_few_files"
+    """Check 4: `game.min_changed_files`."""
     TESTS_STILL_PASS = "tests_still_pass"
+    """Check 5: no test fails."""
+    TOO_FEW_FAILING = "too_few_failing"
+    """Check 5: `game.min_failing_tests`."""
     FLAKY = "flaky"
-    """No test failed in both runs."""
+    """No test passed in all clean runs and failed in both runs with the bug."""
+    BREAKS_TOO_MANY = "breaks_too_many"
+    """More than `game.max_broken_share` of the suite."""
+    HIDES_NOTHING = "weakening_hides_nothing"
+    """Check 6: every failing test still fails after the weakening."""
+    DEAD_FILE = "dead_file"
+    """Check 7: with one changed file put back, no failing test passes."""
+    CONTROL_GOLD = "control_gold"
+    """Quarantined: the verdict protocol does not accept the clean code."""
+    CONTROL_DELETED = "control_deleted_tests"
+    """Quarantined: it accepts the bug where the test files are deleted."""
+    CONTROL_CONFTEST = "control_conftest"
+    """Quarantined: it accepts the bug where a conftest calls every test passed."""
     TESTS_FAIL = "tests_fail"
     """An attempt left a test failing."""
+    FORGED = "forged"
+    """An attempt's report cannot be true: a failed attempt."""
+    SUSPICIOUS = "suspicious"
+    """An attempt passes by code that could deceive the canaries: nothing is decided."""
     FAULT = "fault"
     """The machine failed; nothing was decided."""
+
+
+CONTROLS = frozenset({Reason.CONTROL_GOLD, Reason.CONTROL_DELETED, Reason.CONTROL_CONFTEST})
+"""Reasons for which a proposal is quarantined."""
 
 
 @record
@@ -77,91 +114,24 @@ class Problem:
 
 @record
 class Bug:
-    """What is known of a reply so far; each check adds to it."""
+    """An edit of one function, proved."""
 
     target: Target
-    reply: str
-    edit: edits.Edit | None = None
-    source: str = ""
-    """The function with the bug."""
-    change: Change | None = None
-    first: Run | None = None
-    tests: tuple[str, ...] = ()
-    """Tests that decide an attempt: they reach the function, pass on the clean tree, and did the same twice."""
-    failing: Mapping[str, str] = field(default_factory=dict)
+    edit: edits.Edit
+    source: str
+    """The function with the bug, without the parts of the edit that did nothing."""
+    first: Run
+    """The first run with it."""
+    tests: tuple[str, ...]
+    """Tests that decide an attempt: they reach the function, pass in every clean run, did the same twice with it."""
+    failing: Mapping[str, str]
     """Those of them that the bug makes fail -> message."""
-
-
-Check = Callable[[Bug, Verifier], Awaitable[Bug | Problem]]
-
-
-async def examine(reply: str, *, target: Target, verifier: Verifier) -> Bug | Problem:
-    """The bug that `reply` describes, proved by failing tests; else the first problem.
-
-    Raises:
-        SandboxInfraError: the machine failed; nothing was decided.
-    """
-    bug = Bug(target=target, reply=reply)
-    for check in CHECKS:
-        found = await check(bug, verifier)
-        if isinstance(found, Problem):
-            return replace(found, edit=bug.edit)
-        bug = found
-    return bug
-
-
-async def is_an_edit(bug: Bug, verifier: Verifier) -> Bug | Problem:
-    """The reply has the form, and applies to the function."""
-    source = bug.target.function.source
-    edit = edits.parse(bug.reply, source=source)
-    if isinstance(edit, edits.Refusal):
-        return Problem(reason=f"edit_{edit.reason}", why=edit.why)
-    buggy = edits.apply(source, edit)
-    return replace(bug, edit=edit, source=buggy, change=changed(bug.target, buggy))
-
-
-async def compiles(bug: Bug, verifier: Verifier) -> Bug | Problem:
-    """The changed file compiles, and differs from the clean one in the function only."""
-    assert bug.change is not None
-    return why_not_loadable(bug.target, bug.change) or bug
-
-
-async def breaks_tests(bug: Bug, verifier: Verifier) -> Bug | Problem:
-    """Everything imports, is collected and ends in time, and a test that reaches the function fails."""
-    run = await verifier.run(bug.target.function.tests, budget=bug.target.budget, change=bug.change)
-    if run.ended is not Ended.COMPLETED:
-        return unfinished(run, path=bug.target.function.path)
-    if not run.failed:
-        why = f"all {len(run.passed)} tests that reach `{bug.target.function.qualname}` still pass"
-        return Problem(reason=Reason.TESTS_STILL_PASS, why=why)
-    return replace(bug, first=run)
-
-
-async def tests_pass_without_it(bug: Bug, verifier: Verifier) -> Bug | Problem:
-    """Run alone on the clean tree, the tests pass; those that do not are not held against anybody."""
-    assert bug.first is not None
-    clean = await verifier.run(bug.target.function.tests, budget=bug.target.budget.times(2))
-    failing = {test: said for test, said in bug.first.failed.items() if test in clean.passed}
-    if not failing:
-        return Problem(reason=Reason.FLAKY, why="the tests that fail also fail on the clean tree when run alone")
-    return replace(bug, tests=clean.passed, failing=failing)
-
-
-async def breaks_them_again(bug: Bug, verifier: Verifier) -> Bug | Problem:
-    """A second run, in another sandbox, fails in the same tests; tests that did not do the same twice are dropped."""
-    assert bug.first is not None
-    again = await verifier.run(bug.target.function.tests, budget=bug.target.budget, change=bug.change, again=1)
-    if again.ended is not Ended.COMPLETED:
-        return unfinished(again, path=bug.target.function.path)
-    failing = {test: said for test, said in bug.failing.items() if test in again.failed}
-    if not failing:
-        return Problem(reason=Reason.FLAKY, why="no test fails in both of two runs", failing=bug.failing)
-    same = set(bug.first.failed).symmetric_difference(again.failed)
-    return replace(bug, failing=failing, tests=tuple(test for test in bug.tests if test not in same))
-
-
-CHECKS: tuple[Check, ...] = (is_an_edit, compiles, breaks_tests, tests_pass_without_it, breaks_them_again)
-"""What makes a proposal a bug, in order; the first that finds a problem ends it."""
+    code: Mapping[str, bytes | None]
+    """The changed files."""
+    artifact: Artifact
+    """The same bug as files, with the engine's weakening."""
+    dropped: tuple[str, ...] = ()
+    """Hunks of the edit that did nothing, as diffs."""
 
 
 def changed(target: Target, source: str) -> Change:

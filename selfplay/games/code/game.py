@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from selfplay.games import Minted
-from selfplay.games.code import bugs, clean, edits
+from selfplay.games.code import bugs, checks, clean, controls, edits
 from selfplay.games.code.bugs import Bug, Problem, Reason
 from selfplay.games.code.mutate import mutations
 from selfplay.games.code.needs import played_with
 from selfplay.games.code.opened import NAME, Opened, Settings
 from selfplay.games.code.source import fetch
 from selfplay.games.code.survey import survey
-from selfplay.games.code.verify import Ended, Run, Verifier
+from selfplay.games.code.verdict import Decision, decide, prepare
+from selfplay.games.code.verify import Verifier
 from selfplay.games.rewards import PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
 from selfplay.rollout import render
 from selfplay.sandbox import SandboxInfraError, SandboxProvider
@@ -87,18 +89,22 @@ class CodeGame:
         return {"function": edits.number(task.payload["buggy"]), "tests": tests}
 
     async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
-        """A task where the reply is an edit that makes a test fail twice; decided by `bugs.CHECKS`."""
+        """A task where the reply is an edit that passes every check and control (`checks.CHECKS`, `controls`)."""
         if proposal.stop.truncated:
             return Minted(verdict=_refused(proposal, Problem(reason=Reason.TRUNCATED, why=_CUT)), task=None)
         opened = await self._open()
         target = opened.target(seed.payload)
         try:
-            found = await bugs.examine(proposal.reply, target=target, verifier=opened.verifier)
+            found = await checks.examine(proposal.reply, target=target, grounds=opened.grounds)
+            if isinstance(found, Problem):
+                return Minted(verdict=_refused(proposal, found), task=None)
+            task = await self._task(
+                found, opened=opened, seed=seed, step=proposal.step, parent_id=proposal.id, split=seed.split
+            )
         except SandboxInfraError as error:
             return Minted(verdict=_undecided(proposal, "mint", error), task=None)
-        if isinstance(found, Problem):
-            return Minted(verdict=_refused(proposal, found), task=None)
-        task = self._task(found, seed=seed, step=proposal.step, parent_id=proposal.id, split=seed.split)
+        if isinstance(task, Problem):
+            return Minted(verdict=_refused(proposal, replace(task, edit=found.edit)), task=None)
         verdict = Verdict(
             trajectory_id=proposal.id,
             stage="mint",
@@ -113,7 +119,10 @@ class CodeGame:
         return Minted(verdict=verdict, task=task)
 
     async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
-        """Passed where the failing tests and all others that reach the function pass."""
+        """Passed where the failing tests and all others that reach the function pass, and the report can be believed.
+
+        Undecided without a fault where an attempt passes and is suspicious: it gets no reward.
+        """
         opened = await self._open()
         payload = task.payload
         evidence: dict[str, Any] = {}
@@ -131,20 +140,20 @@ class CodeGame:
         if problem is not None:
             return self._judged(attempt, False, problem.reason, problem.why, evidence, valid=False)
         try:
-            run = await opened.verifier.run(payload["tests"], budget=target.budget, change=change, first=True)
+            files = {change.path: change.text.encode()}
+            found = await decide(opened.verifier, payload, files=files, budget=target.budget)
         except SandboxInfraError as error:
             return _undecided(attempt, "judge", error)
-        evidence["run"] = run.key
-        if run.ended is not Ended.COMPLETED:
-            problem = bugs.unfinished(run, path=payload["path"])
-            return self._judged(attempt, False, problem.reason, problem.why, evidence)
-        return self._decided(attempt, run, task, evidence)
+        evidence["run"] = found.run.key
+        return self._decided(attempt, found, task, evidence)
 
     def grade(self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict]) -> Verdict:
         """The proposer's reward from its task's solve rate; None where the mint or too many attempts are undecided."""
         decided = [verdict.passed for verdict in judged if verdict.passed is not None]
         passed = sum(decided)
-        reward = None if minted.fault else self._proposer_reward(minted.valid, passed, len(decided))
+        # note: a control tries the judges, so nobody is paid for it and nobody pays.
+        unpaid = minted.fault is not None or minted.reason in bugs.CONTROLS
+        reward = None if unpaid else self._proposer_reward(minted.valid, passed, len(decided))
         reason, why = minted.reason, minted.why
         if minted.valid:
             reason = "undecided" if reward is None else "graded"
@@ -211,22 +220,43 @@ class CodeGame:
         offered = sorted(mutations(seed.payload["source"]), key=lambda m: draw("dev", seed.id, m.edit.text))
         for mutation in offered[:4]:
             target = opened.target(seed.payload)
-            found = await bugs.examine(mutation.edit.text, target=target, verifier=opened.verifier)
+            found = await checks.examine(mutation.edit.text, target=target, grounds=opened.grounds)
             if isinstance(found, Bug):
-                return self._task(found, seed=seed, step=-1, parent_id=None, split="held_out")
+                task = await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
+                if isinstance(task, Task):
+                    return task
         return None
 
-    def _task(self, bug: Bug, *, seed: Seed, step: int, parent_id: str | None, split: Split) -> Task:
+    async def _task(
+        self, bug: Bug, *, opened: Opened, seed: Seed, step: int, parent_id: str | None, split: Split
+    ) -> Task | Problem:
+        """The task of a bug, with its canaries; a problem where it fails a control.
+
+        Raises:
+            SandboxInfraError: the machine failed.
+        """
         # note: a dev task is another task than the same bug proposed in play, or that would be its duplicate.
         key = bugs.key_of(bug) if split == "train" else f"{split}:{bugs.key_of(bug)}"
+        name, budget = task_id(self._config_digest, game=NAME, key=key), bug.target.budget
         payload = {
-            **{name: seed.payload[name] for name in ("path", "qualname", "line", "source", "doc")},
+            **{part: seed.payload[part] for part in ("path", "qualname", "line", "source", "doc")},
             "buggy": bug.source,
             "failing": [[test, said] for test, said in bug.failing.items()],
             "tests": list(bug.tests),
+            "artifact": {
+                "test_files": list(bug.artifact.test_files),
+                "bug": bug.artifact.bug,
+                "weakening": bug.artifact.weakening,
+            },
+            "canaries": await prepare(
+                opened.verifier, failing=list(bug.failing), tests=bug.tests, key=name, budget=budget
+            ),
         }
+        problem = await controls.why_quarantined(opened.verifier, payload, code=bug.code, budget=budget)
+        if problem is not None:
+            return problem
         return Task(
-            id=task_id(self._config_digest, game=NAME, key=key),
+            id=name,
             game=NAME,
             seed_id=seed.id,
             key=key,
@@ -236,20 +266,27 @@ class CodeGame:
             parent_id=parent_id,
         )
 
-    def _decided(self, attempt: Trajectory, run: Run, task: Task, evidence: dict[str, Any]) -> Verdict:
-        if run.clean:
-            num_failing = len(task.payload["failing"])
-            why = f"all {len(run.passed)} tests pass, {num_failing} of them failed before"
-            return self._judged(attempt, True, Reason.PASSED, why, evidence)
-        evidence["failing"] = [[test, said] for test, said in run.failed.items()]
+    def _decided(self, attempt: Trajectory, found: Decision, task: Task, evidence: dict[str, Any]) -> Verdict:
+        for name, value in (("dropped", found.dropped), ("flags", found.flags)):
+            evidence |= {name: dict(value) if isinstance(value, Mapping) else list(value)} if value else {}
+        if found.kind == "unfinished":
+            problem = bugs.unfinished(found.run, path=task.payload["path"])
+            return self._judged(attempt, False, problem.reason, problem.why, evidence)
         before = {test for test, _ in task.payload["failing"]}
-        still = "still fails" if set(run.failed) & before else "fails now, and passed before"
-        return self._judged(attempt, False, Reason.TESTS_FAIL, f"{_some(run.failed)} {still}", evidence)
+        if found.kind == "failed":
+            evidence["failing"] = [[test, said] for test, said in found.failed.items()]
+            still = "still fails" if set(found.failed) & before else "fails now, and passed before"
+            return self._judged(attempt, False, Reason.TESTS_FAIL, f"{_some(found.failed)} {still}", evidence)
+        if found.kind == "passed":
+            why = f"all {len(found.run.passed)} tests pass, {len(before)} of them failed before"
+            return self._judged(attempt, True, Reason.PASSED, why, evidence)
+        reason = Reason.FORGED if found.kind == "forged" else Reason.SUSPICIOUS
+        return self._judged(attempt, found.passed, reason, found.why, evidence, valid=found.passed is None)
 
     def _judged(
         self,
         attempt: Trajectory,
-        passed: bool,
+        passed: bool | None,
         reason: str,
         why: str,
         evidence: Mapping[str, Any],
@@ -261,7 +298,7 @@ class CodeGame:
             stage="judge",
             valid=valid,
             passed=passed,
-            reward=self._solver_reward(passed),
+            reward=None if passed is None else self._solver_reward(passed),
             reason=reason,
             why=why,
             evidence=evidence,
@@ -273,14 +310,13 @@ _CUT = "the reply reached its limit before it ended"
 
 def _evidence(bug: Bug) -> Mapping[str, Any]:
     function = bug.target.function
-    assert bug.edit is not None
-    assert bug.first is not None
     return {
         "edit": bug.edit.text,
         "diff": bugs.diff(function.source, bug.source, path=function.path),
         "failing": [[test, said] for test, said in bug.failing.items()],
         "num_tests": len(bug.tests),
         "run": bug.first.key,
+        **({"num_dead_hunks": len(bug.dropped), "dead_hunks": list(bug.dropped)} if bug.dropped else {}),
     }
 
 

@@ -18,7 +18,8 @@ library and pytest is imported, and nothing of selfplay.
 
 Example of a request:
     {"roots": [""], "paths": ["tests/test_a.py"], "wanted": ["tests/test_a.py::test_b"], "report": "/tmp/r.json",
-     "calls": null, "compiled": null, "options": [], "cpu_seconds": 3, "stop_at_first": false}
+     "calls": null, "compiled": null, "options": [], "cpu_seconds": 3, "stop_at_first": false,
+     "ordered": false}
 """
 
 import base64
@@ -45,19 +46,22 @@ SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36
 """Of prctl(2)."""
 ENDING_SECONDS = 10.0
 """How long the server tries to kill what a candidate left, before it gives up and ends."""
+VARIABLES = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8")
+"""What of Python's and pytest's own the tests get to see; the engine sets them."""
 MEMORY_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
 class Select:
     """Deselects every test that is not wanted; an unknown name on pytest's command line would stop the whole run."""
 
-    def __init__(self, wanted: Sequence[str]) -> None:
-        self.wanted = frozenset(wanted)
+    def __init__(self, wanted: Sequence[str], *, ordered: bool) -> None:
+        self.wanted = {name: place for place, name in enumerate(wanted)}
+        self.ordered = ordered
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         kept = [item for item in items if item.nodeid in self.wanted]
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in self.wanted])
-        items[:] = kept
+        items[:] = sorted(kept, key=lambda item: self.wanted[item.nodeid]) if self.ordered else kept
 
 
 class Calls:
@@ -121,7 +125,11 @@ def run(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> int:
     request |= {name: request[name] and os.path.abspath(request[name]) for name in ("report", "calls", "compiled")}
     sys.dont_write_bytecode = request["compiled"] is None
     sys.path[:0] = [os.path.join(tree, root).rstrip(os.sep) for root in request["roots"]]
-    plugins: list[object] = [*preloaded, *([Select(request["wanted"])] if request["wanted"] is not None else [])]
+    plugins: list[object] = [*preloaded]
+    if request["wanted"] is not None:
+        plugins.append(Select(request["wanted"], ordered=request["ordered"]))
+    for name in [name for name in os.environ if name.startswith(("PYTEST", "PYTHON")) and name not in VARIABLES]:
+        del os.environ[name]
     calls = Calls(tree) if request["calls"] else None
     arguments = ["-c", os.devnull, f"--rootdir={tree}", f"--confcutdir={tree}", "-q", "--no-header", "--no-summary"]
     arguments += ["--tb=short", "--color=no", "-p", "no:cacheprovider", "-p", "no:subtests", "-o", "addopts="]
@@ -130,7 +138,9 @@ def run(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> int:
     arguments += [*request["options"], *(["--maxfail=1"] if request["stop_at_first"] else []), "--"]
     arguments += request["paths"]
     if request["cpu_seconds"] is not None:
-        limit = int(time.process_time() + request["cpu_seconds"] + 0.999)
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        most = hard - 1 if hard != resource.RLIM_INFINITY else sys.maxsize
+        limit = min(int(time.process_time() + request["cpu_seconds"] + 0.999), most)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
     code = pytest.main(arguments, plugins=[*plugins, calls] if calls else plugins)
     if calls:

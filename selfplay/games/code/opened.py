@@ -12,6 +12,7 @@ from typing import Any
 
 from selfplay.games.code import bugs, warmup
 from selfplay.games.code.bugs import Target
+from selfplay.games.code.checks import Grounds, Thresholds
 from selfplay.games.code.mutants import measure
 from selfplay.games.code.mutate import Mutation
 from selfplay.games.code.survey import Function, Rules, Survey
@@ -27,6 +28,8 @@ class Settings:
 
     rules: Rules = Rules()
     """What makes a function a seed, and a suite playable."""
+    thresholds: Thresholds = Thresholds()
+    """What a bug has to reach."""
     held_out: float = 0.3
     """Share of the seeds that are never trained on."""
     workers: int = 2
@@ -57,6 +60,10 @@ class Opened:
         self._settings = settings
         self._seconds = found.seconds
         self._functions = found.functions
+        self.grounds = Grounds(
+            verifier=verifier, stable=tuple(found.seconds), left_out=found.left_out, thresholds=settings.thresholds
+        )
+        """What proposals are proved on."""
         self.seeds = _seeds(found.functions, source=source, held_out=settings.held_out)
         train = sorted((s for s in self.seeds if s.split == "train"), key=lambda s: draw("dev", s.id))
         with_bugs = [seed for seed in train if warmup.usable(seed.payload["source"])]

@@ -23,7 +23,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from selfplay.games.code.verify import MAX_REPORT, Budget, Change, Executed, Run, Verifier, variables
+from selfplay.games.code.verify import MAX_REPORT, Budget, Candidate, Executed, Run, Verifier, variables
 from selfplay.sandbox import ChannelLost, SandboxInfraError, Served
 from selfplay.types import Result
 
@@ -35,7 +35,7 @@ _LINE = 2 * MAX_REPORT
 
 
 @contextlib.asynccontextmanager
-async def repeats(verifier: Verifier, *, change: Change | None = None, hash_seed: int = 0) -> AsyncIterator[Repeats]:
+async def repeats(verifier: Verifier, *, change: Candidate | None = None, hash_seed: int = 0) -> AsyncIterator[Repeats]:
     """Repeats of the clean tree with `change` made; nothing is started before the first run."""
     made = Repeats(verifier, change=change, hash_seed=hash_seed)
     try:
@@ -47,7 +47,7 @@ async def repeats(verifier: Verifier, *, change: Change | None = None, hash_seed
 class Repeats:
     """One candidate and its server; runs wait for each other."""
 
-    def __init__(self, verifier: Verifier, *, change: Change | None, hash_seed: int) -> None:
+    def __init__(self, verifier: Verifier, *, change: Candidate | None, hash_seed: int) -> None:
         self._verifier = verifier
         self._change = change
         self._hash_seed = hash_seed

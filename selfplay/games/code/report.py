@@ -36,7 +36,9 @@ class Report:
     broken: Mapping[str, str]
     """Collector (a file or folder) -> the end of its traceback, for what could not be collected."""
     files: tuple[str, ...]
-    """Files named in those tracebacks."""
+    """Files named in those tracebacks, relative to the tree where they are in it."""
+    exit_code: int | None = None
+    """What the session says that it ends with."""
 
 
 def parse(content: bytes) -> Report:
@@ -79,12 +81,15 @@ def _report(whole: Mapping[str, Any]) -> Report:
         else:
             others[name] = message(str(test["outcome"]))
     broken = {str(c["nodeid"]): str(c.get("longrepr", "")) for c in whole.get("collectors", []) if _is_broken(c)}
+    root = str(whole.get("root", ""))
+    code = whole.get("exitcode")
     return Report(
         passed=tuple(name for name in passed if name not in failed),
         failed=failed,
         others=others,
         broken={name: _end(said) for name, said in broken.items()},
-        files=tuple(dict.fromkeys(file for said in broken.values() for file in _files(said))),
+        files=tuple(dict.fromkeys(file for said in broken.values() for file in _files(said, root))),
+        exit_code=code if isinstance(code, int) else None,
     )
 
 
@@ -104,12 +109,16 @@ def _is_broken(collector: Mapping[str, Any]) -> bool:
 
 
 def _end(said: str) -> str:
-    """The exception of a traceback: its last line that starts with `E`."""
+    """The exception of a traceback: its last line that starts with `E`, or in Python's own form the last."""
     lines = [line for line in said.splitlines() if line.startswith("E ")]
+    if not lines and said.startswith("Traceback "):
+        return message(said.rstrip().rpartition("\n")[2])
     return message(lines[-1][1:] if lines else said)
 
 
-def _files(said: str) -> Iterator[str]:
-    """The files that a traceback goes through."""
+def _files(said: str, root: str) -> Iterator[str]:
+    """The files that a traceback goes through, in pytest's form or Python's."""
+    for found in re.finditer(r'^  File "([^"\n]+\.py)", line \d+', said, flags=re.MULTILINE):
+        yield found[1].removeprefix(f"{root}/")
     for found in re.finditer(r"^([^\s:][^:\n]*\.py):\d+: in ", said, flags=re.MULTILINE):
         yield found[1]

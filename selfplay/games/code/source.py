@@ -92,6 +92,11 @@ def fetch(source: str, *, cache: Path) -> Repository:
         raise _not_written(error, cache) from error
 
 
+def digest_of(hashes: Mapping[str, str]) -> str:
+    """The digest of a tree: path -> sha256 of its content, in hexadecimal."""
+    return digest("tree", _FORMAT, sorted(hashes.items()))
+
+
 def is_test(path: str) -> bool:
     """True where a file belongs to the tests rather than to the package."""
     parts = PurePosixPath(path)
@@ -160,7 +165,7 @@ def _accepted(members: Iterator[tuple[str, int, object]]) -> Iterator[tuple[str,
         if size > MAX_BYTES:
             raise UserError(f"the source archive unpacks to more than {MAX_BYTES >> 20} MiB")
         assert isinstance(stream, io.BufferedIOBase)
-        if _is_kept(inner):
+        if is_kept(inner):
             yield inner.as_posix(), stream.read(length)
 
 
@@ -194,10 +199,10 @@ def _from_folder(root: Path) -> dict[str, bytes]:
     size = 0
     for folder, names, leaves in os.walk(root):
         inner = PurePosixPath(Path(folder).relative_to(root).as_posix())
-        names[:] = sorted(n for n in names if _is_kept(inner / n) and not _is_environment(Path(folder, n)))
+        names[:] = sorted(n for n in names if is_kept(inner / n) and not _is_environment(Path(folder, n)))
         for leaf in sorted(leaves):
             path = Path(folder, leaf)
-            if not _is_kept(inner / leaf) or path.is_symlink() or not path.is_file():
+            if not is_kept(inner / leaf) or path.is_symlink() or not path.is_file():
                 continue
             size += path.stat().st_size
             if size > MAX_BYTES or len(files) >= MAX_FILES:
@@ -213,7 +218,8 @@ def _is_environment(folder: Path) -> bool:
     return (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
 
 
-def _is_kept(path: PurePosixPath) -> bool:
+def is_kept(path: PurePosixPath) -> bool:
+    """False for version control, caches, environments, bytecode and build products."""
     if any(part in _LEFT_OUT or part.endswith(_LEFT_OUT_SUFFIXES) for part in path.parts):
         return False
     # note: a name that UTF-8 cannot hold can be neither recorded nor packed the same way everywhere.
@@ -224,13 +230,13 @@ def _store(found: tuple[str, dict[str, bytes]], *, source: str, cache: Path) -> 
     """Write the files, the commit, the archive and the description aside, then rename."""
     name, files = found
     _check(files, source)
-    tree = digest("tree", _FORMAT, sorted((path, hashlib.sha256(body).hexdigest()) for path, body in files.items()))
+    tree = digest_of({path: hashlib.sha256(body).hexdigest() for path, body in files.items()})
     folder = cache / "repositories" / tree
     if not (folder / "repository.json").is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".aside-", dir=folder.parent))
         try:
-            commit = _commit(files, aside / "tree")
+            commit = committed(files, aside / "tree")
             _pack(files, aside / "tree.tar")
             described = {"commit": commit, "files": sorted(files)}
             (aside / "repository.json").write_text(json.dumps(described))
@@ -289,7 +295,7 @@ def _check(files: Mapping[str, bytes], source: str) -> None:
         )
 
 
-def _commit(files: Mapping[str, bytes], tree: Path) -> str:
+def committed(files: Mapping[str, bytes], tree: Path) -> str:
     """Write `files` under `tree` and commit them once; the commit id depends on nothing but the files."""
     git = _git()
     tree.mkdir()

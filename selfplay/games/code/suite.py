@@ -5,6 +5,12 @@ What is covered: `src` layouts, `pythonpath`, and the settings that decide what 
 fetched. All else is left out on purpose (addopts, plugins, warning filters): a verdict must not depend on what a
 candidate could reach. What is not covered: conftest files, which pytest finds itself.
 
+What becomes of what a suite may hold (`tests/games/code/test_suites.py`): parameters of any characters, unittest
+classes, their `subTest`s and session fixtures decide like other tests; a session fixture counts for the first test that
+asks for it. Left out: expected failures and unexpected passes, skipped tests, the `subtests` fixture, files that cannot
+be collected, docstrings. A `test*.txt` doctest is one test, and its bugs are no tasks, since the engine cannot weaken
+it. A bug that stops a file from being collected is refused; a test that a bug makes vanish has failed.
+
 Example:
     >>> suite_of(repository).roots  # doctest: +SKIP
     ('', 'src')

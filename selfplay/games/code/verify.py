@@ -1,13 +1,13 @@
 """Runs tests on one candidate in a fresh sandbox and reads what became of each.
 
-What is covered: one changed file on the clean tree, the tests that are asked for and no others, one sandbox a run, and
-a verdict for each test from pytest-json-report: passed only with setup, call and teardown passed, missing is failed.
-Processor time is limited, which does not depend on what else the machine does; a limit of wall-clock seconds counts
-against a candidate only after a second try alone with twice the budget. Equal runs share one result, by content.
+What is covered: changed files on the clean tree, the tests that are asked for and no others, one sandbox a run, and a
+verdict for each test from pytest-json-report: passed only with setup, call and teardown passed, missing is failed. The
+report has a random name and is read once, after everything that the candidate started is dead. Processor time is
+limited, which does not depend on what else the machine does; a limit of wall-clock seconds counts against a candidate
+only after a second try alone with twice the budget. Equal runs share one result, by content.
 
-What is not covered: canaries, a differential check, runs of the whole suite; repeats of one candidate without a new
-sandbox for each (`repeats`). The code under test shares its process with the report, so a report can be forged by code
-that sets out to.
+What is not covered: which files a candidate may bring and whether to believe a report (`verdict`), since the code under
+test shares its process with it; a differential check; repeats without a new sandbox for each (`repeats`).
 
 Example:
     >>> run = await verifier.run(("a.py::test_one",), change=Change(path="pkg/a.py", text="..."))  # doctest: +SKIP
@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import Protocol
 
 from selfplay.games.code.report import Report, parse
+from selfplay.games.code.slots import Slots
 from selfplay.games.code.source import Repository
 from selfplay.games.code.suite import Suite, suite_of
-from selfplay.sandbox import Sandbox, SandboxProvider, SandboxSpec
+from selfplay.sandbox import Sandbox, SandboxInfraError, SandboxProvider, SandboxSpec
 from selfplay.types import Result, digest, record
 
 MAX_REPORT = 16 << 20
@@ -43,6 +44,7 @@ _MEMO = 4096
 _INSIDE = Path(__file__).with_name("inside.py")
 # note: pytest is imported without looking for garbage, which takes 8 ms of 130; the program turns it on again.
 _HEAD = "import gc\ngc.disable()\n"
+_REMOVE = "import os, sys; [os.path.lexists(path) and os.remove(path) for path in sys.argv[1:]]"
 _OUT_OF_CPU = (128 + signal.SIGXCPU, -signal.SIGXCPU)
 _ENV = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -78,6 +80,10 @@ class Change:
     text: str
 
 
+Candidate = Change | Mapping[str, bytes | None]
+"""What differs from the clean tree: one file, or path -> content, None where it is removed."""
+
+
 @record
 class Budget:
     """What one run may use."""
@@ -107,6 +113,8 @@ class Run:
     """What the process or the collection said, where it did not complete."""
     blamed: tuple[str, ...] = ()
     """Files named in the trace of a collection error."""
+    odd: str = ""
+    """Why a session that completed is not one that pytest ends by itself; empty where it is."""
 
     @property
     def clean(self) -> bool:
@@ -137,29 +145,6 @@ class Execute(Protocol):
         ...
 
 
-class Slots:
-    """At most `workers` runs at once; one that must be alone waits for the others and keeps them out."""
-
-    def __init__(self, workers: int) -> None:
-        self._workers = max(1, workers)
-        self._free = asyncio.Semaphore(self._workers)
-        self._turn = asyncio.Lock()
-
-    @contextlib.asynccontextmanager
-    async def shared(self) -> AsyncIterator[None]:
-        """Beside others."""
-        async with self._free:
-            yield
-
-    @contextlib.asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """With every slot taken."""
-        async with contextlib.AsyncExitStack() as stack, self._turn:
-            for _ in range(self._workers):
-                await stack.enter_async_context(self._free)
-            yield
-
-
 class Verifier:
     """Runs candidates of one repository."""
 
@@ -181,53 +166,59 @@ class Verifier:
         tests: Sequence[str],
         *,
         budget: Budget,
-        change: Change | None = None,
+        change: Candidate | None = None,
         again: int = 0,
         first: bool = False,
         hash_seed: int = 0,
+        ordered: bool = False,
         by: Execute | None = None,
     ) -> Run:
         """What becomes of `tests` with `change` made; with `first` it stops at the first test that fails.
 
-        Runs that differ in `again` are separate, so that a result can be asked for twice. `by` is who runs it, for
-        this change and hash seed; a sandbox of its own by default.
+        They run as pytest finds them, or with `ordered` as they are given. Runs that differ in `again` are separate, so
+        that a result can be asked for twice. `by` is who runs it, for this change and hash seed; a sandbox of its own
+        by default.
 
         Raises:
             SandboxInfraError: the machine failed; nothing was decided.
         """
-        text = hashlib.sha256(change.text.encode()).hexdigest() if change else None
-        place = [change.path, text] if change else None
         # note: not the budget, which rests on measured seconds: the key is part of the record, and must not vary.
-        seeded = [hash_seed] if hash_seed else []
-        key = digest("run", self.repository.digest, place, sorted(tests), first, again, *seeded)
+        names = list(tests) if ordered else sorted(tests)
+        seeded = [*([hash_seed] if hash_seed else []), *(["ordered"] if ordered else [])]
+        key = digest("run", self.repository.digest, _place(change), names, first, again, *seeded)
         by = by or functools.partial(self.execute, change=change, hash_seed=hash_seed)
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._memo:
-                self._memo[key] = await self._decide(key, tests, budget=budget, first=first, by=by)
+                request = self._request(tests, first=first, ordered=ordered)
+                self._memo[key] = read(
+                    await self._tried(request, budget=budget, by=by), key=key, tests=tests, first=first
+                )
             self._memo.move_to_end(key)
         while len(self._memo) > _MEMO:
             self._locks.pop(self._memo.popitem(last=False)[0], None)
         return self._memo[key]
 
-    async def _decide(self, key: str, tests: Sequence[str], *, budget: Budget, first: bool, by: Execute) -> Run:
-        request: dict[str, object] = {
-            "wanted": list(tests),
-            "paths": sorted({test.partition("::")[0] for test in tests}),
-        }
-        request |= {"options": list(self.suite.options), "stop_at_first": first}
+    def _request(self, tests: Sequence[str], *, first: bool, ordered: bool) -> Mapping[str, object]:
+        # note: other tracebacks parse the source of each frame, which some recursions in changed tests do not survive.
+        options = [*self.suite.options, *(["--tb=native"] if ordered else [])]
+        paths = sorted({test.partition("::")[0] for test in tests})
+        return {"wanted": list(tests), "paths": paths, "options": options, "stop_at_first": first, "ordered": ordered}
+
+    async def _tried(self, request: Mapping[str, object], *, budget: Budget, by: Execute) -> Executed:
+        """What comes of a request, once more and alone where it did not end in time."""
         async with self._slots.shared():
             done = await by(request, budget=budget)
         if done.result.timed_out:
             async with self._slots.alone():
                 done = await by(request, budget=budget.times(2))
-        return read(done, key=key, tests=tests, first=first)
+        return done
 
     async def execute(
         self,
         request: Mapping[str, object],
         *,
         budget: Budget,
-        change: Change | None = None,
+        change: Candidate | None = None,
         hash_seed: int = 0,
         traced: bool = False,
         pooled: bool = True,
@@ -247,6 +238,8 @@ class Verifier:
                 stdin=json.dumps(whole).encode(),
                 output_limit=1 << 16,
             )
+            # note: what outlives pytest could still write.
+            await sandbox.sweep()
             try:
                 report = await sandbox.get(f"{name}.json", max_bytes=MAX_REPORT)
                 calls = await sandbox.get(f"{name}.calls", max_bytes=MAX_REPORT) if traced else None
@@ -257,18 +250,21 @@ class Verifier:
 
     def argv(self, *arguments: str) -> list[str]:
         """What starts the program of `inside.py`."""
-        # note: not `-I`, which ignores the fixed hash seed; the variables are ours, and -P and -s do the rest.
-        return [self.provider.python, "-s", "-P", "-B", "-c", self._program, *arguments]
+        # note: not `-I`, which ignores the fixed hash seed; the variables are ours, and -P and -s do the rest. Bytecode
+        # that names its source by hash, and says that it need not be looked at, is looked at.
+        options = ["-s", "-P", "-B", "--check-hash-based-pycs", "always"]
+        return [self.provider.python, *options, "-c", self._program, *arguments]
 
     def whole(self, request: Mapping[str, object], *, budget: Budget) -> tuple[dict[str, object], str]:
         """The request as the program wants it, with a new name for the report; that name without its ending."""
         # note: outside the tree, but where nothing is isolated /tmp is the host's, and the work tree is what goes away.
         name = ("/tmp/" if self.provider.capabilities.isolated else ".") + secrets.token_hex(16)
-        whole = {"roots": list(self.suite.roots), "stop_at_first": False, "calls": None, "compiled": None, **request}
+        whole = {"roots": list(self.suite.roots), "stop_at_first": False, "ordered": False, **request}
+        whole = {"calls": None, "compiled": None, **whole}
         return {**whole, "report": f"{name}.json", "cpu_seconds": budget.cpu_seconds}, name
 
     @contextlib.asynccontextmanager
-    async def sandbox(self, *, change: Change | None, pooled: bool = True) -> AsyncIterator[Sandbox]:
+    async def sandbox(self, *, change: Candidate | None, pooled: bool = True) -> AsyncIterator[Sandbox]:
         """A clean sandbox with `change` made, closed in the background; `pooled` where equal ones will be wanted.
 
         Raises:
@@ -279,13 +275,23 @@ class Verifier:
         spec = SandboxSpec(name="python", archive=str(self.archive), env=variables())
         made = await (self.provider.acquire(spec) if pooled else self.provider.create(spec))
         try:
-            if change is not None:
-                await made.put({change.path: change.text.encode()})
+            await self._lay(made, files_of(change))
             yield made
         finally:
             closing = asyncio.get_running_loop().create_task(made.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closed)
+
+    async def _lay(self, made: Sandbox, files: Mapping[str, bytes | None]) -> None:
+        """Write and remove files, in the order given."""
+        put = {path: content for path, content in files.items() if content is not None}
+        removed = [path for path, content in files.items() if content is None]
+        if put:
+            await made.put(put)
+        if removed:
+            done = await made.exec([self.provider.python, "-I", "-c", _REMOVE, *removed], timeout_seconds=60.0)
+            if done.exit_code != 0:
+                raise SandboxInfraError(f"files could not be removed in the sandbox: {done.stderr.strip()[-200:]}")
 
     def _closed(self, closing: asyncio.Task[None]) -> None:
         self._closing.discard(closing)
@@ -296,6 +302,20 @@ class Verifier:
     async def aclose(self) -> None:
         """Wait for the sandboxes that are being closed; before the provider is."""
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def files_of(change: Candidate | None) -> Mapping[str, bytes | None]:
+    """Path -> content of what differs from the clean tree, None where it is removed."""
+    if isinstance(change, Change):
+        return {change.path: change.text.encode()}
+    return change or {}
+
+
+def _place(change: Candidate | None) -> object:
+    """What a candidate is in a run's key."""
+    files = files_of(change)
+    known = [[path, hashlib.sha256(body).hexdigest() if body is not None else None] for path, body in files.items()]
+    return known[0] if isinstance(change, Change) else sorted(known, key=str) or None
 
 
 def variables(hash_seed: int = 0) -> Mapping[str, str]:
@@ -321,7 +341,19 @@ def read(done: Executed, *, key: str, tests: Sequence[str], first: bool = False)
     if not failed and done.result.exit_code != 0:
         detail = f"all tests passed, and yet pytest ended with exit code {done.result.exit_code}"
         return Run(key=key, ended=Ended.CRASHED, passed=(), failed=dict.fromkeys(tests, detail), detail=detail)
-    return Run(key=key, ended=Ended.COMPLETED, passed=passed, failed=failed)
+    return Run(key=key, ended=Ended.COMPLETED, passed=passed, failed=failed, odd=_odd(done, report, tests))
+
+
+def _odd(done: Executed, report: Report, tests: Sequence[str]) -> str:
+    """Why the session is not one that pytest ends by itself after all tests that were asked for, and no others."""
+    held = {*report.passed, *report.failed, *report.others}
+    asked = set(tests)
+    if held != asked:
+        return f"the report holds {len(held & asked)} of {len(asked)} tests, and {len(held - asked)} others"
+    code, expected = done.result.exit_code, 1 if report.failed else 0
+    if code != expected:
+        return f"pytest ended with exit code {code} in place of {expected}"
+    return "" if report.exit_code == code else f"the report tells of exit code {report.exit_code}, and it was {code}"
 
 
 def _ending(done: Executed) -> tuple[Ended, str, Report | None]:

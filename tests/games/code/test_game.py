@@ -130,6 +130,14 @@ def test_an_attempt_is_judged_by_all_tests_that_reach_the_function(table, task, 
     assert verdict.why
 
 
+def test_a_suspicious_repair_is_left_undecided_without_a_fault(table, task) -> None:
+    verdict = table.judge("6|    import gc; total = a + b", task)
+    assert (verdict.passed, verdict.reward, verdict.fault, verdict.valid) == (None, None, None, True)
+    assert verdict.reason == "suspicious"
+    assert verdict.why == "looks into the interpreter: gc"
+    assert verdict.evidence["flags"] == ["looks into the interpreter: gc"]
+
+
 def test_a_repair_that_breaks_another_test_says_so(table, task) -> None:
     verdict = table.judge("6|    total = a + b if a or b else 5", task)
     assert verdict.why == "test_add[0-0] (assert 5 == (0 + 0)) fails now, and passed before"

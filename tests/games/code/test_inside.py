@@ -84,6 +84,7 @@ def request_of(*names: str, seconds: float = 60.0, cpu_seconds: float = 60.0) ->
         "compiled": None,
         "options": [],
         "stop_at_first": False,
+        "ordered": False,
         "cpu_seconds": cpu_seconds,
         "seconds": seconds,
     }
@@ -96,6 +97,8 @@ class Server:
         self.tree = tree
         argv = [sys.executable, "-s", "-P", "-B", "-c", Path(inside.__file__).read_text(), "serve"]
         env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONHASHSEED": "0", "PATH": os.environ["PATH"]}
+        # note: with this no test would run; the program takes away what is not its own.
+        env["PYTEST_ADDOPTS"] = "--collect-only"
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(argv, cwd=tree, env=env, stdin=pipe, stdout=pipe)
 
@@ -146,6 +149,14 @@ def test_each_repeat_is_a_process_of_its_own_with_a_report_of_its_own(server: Se
         assert list(report.failed) == ["test_a.py::test_bad"]
     assert not list(server.tree.glob("**/*.pyc"))
     assert not (server.tree / ".report").exists()
+
+
+def test_tests_run_in_the_order_asked_for_where_that_is_asked_for(server: Server) -> None:
+    names = ("test_good", "test_says_something_random", "test_bad")
+    for ordered, expected in ((False, sorted(names, key=TESTS.index)), (True, list(names))):
+        answer = server.ask({**request_of(*names), "ordered": ordered})
+        told = json.loads(base64.b64decode(answer["report"]))["tests"]
+        assert [test["nodeid"].partition("::")[2] for test in told] == expected
 
 
 def test_a_run_that_is_late_is_ended_and_the_next_is_not_disturbed(server: Server) -> None:

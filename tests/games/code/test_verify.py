@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from selfplay.games.code.slots import Slots
 from selfplay.games.code.source import fetch
-from selfplay.games.code.verify import Budget, Ended, Executed, Run, Slots, Verifier, read
+from selfplay.games.code.verify import Budget, Ended, Executed, Run, Verifier, read
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
 from selfplay.types import Result
 
@@ -72,6 +73,28 @@ def test_all_passed_with_a_bad_exit_code_is_not_passed() -> None:
 
 def test_other_tests_in_the_report_do_not_count() -> None:
     assert reading({"tests": passing("t.py::a", "t.py::c")}).passed == ("t.py::a",)
+
+
+@pytest.mark.parametrize(
+    ("names", "exit_code", "told", "odd"),
+    [
+        (TESTS, 0, 0, ""),
+        ((*TESTS, "t.py::c"), 0, 0, "the report holds 2 of 2 tests, and 1 others"),
+        (TESTS[:1], 0, 0, "the report holds 1 of 2 tests, and 0 others"),
+        (TESTS, 0, 1, "the report tells of exit code 1, and it was 0"),
+        (TESTS, 0, None, "the report tells of exit code None, and it was 0"),
+    ],
+)
+def test_a_session_that_pytest_does_not_end_so_is_odd(
+    names: tuple[str, ...], exit_code: int, told: int | None, odd: str
+) -> None:
+    assert reading({"tests": passing(*names), "exitcode": told}, exit_code=exit_code).odd == odd
+
+
+@pytest.mark.parametrize(("exit_code", "odd"), [(1, ""), (0, "pytest ended with exit code 0 in place of 1")])
+def test_a_session_with_a_failure_ends_with_one(exit_code: int, odd: str) -> None:
+    report = {"tests": [*passing("t.py::a"), failing("t.py::b")], "exitcode": exit_code}
+    assert reading(report, exit_code=exit_code).odd == odd
 
 
 def test_one_that_must_be_alone_is_alone() -> None:
