@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from selfplay.build import Outcome, execute
 from selfplay.config import Config, load
 from selfplay.events import Event, Interrupt, ignore
 from selfplay.project import Project, find_project
+from selfplay.sandbox.select import preflight
+from tests import scripted
 
 SMALL = ("play.proposals=4", "play.attempts=4", "play.min_viable=2", "curriculum.seeds=2", "run.save_every=2")
 """A step of the toy game in a tenth of a second."""
@@ -49,3 +53,25 @@ def play(project: Project, toy_config: Callable[..., Config]) -> Callable[..., O
         return execute(config, project=project, folder=folder, observe=observe, interrupt=interrupt or Interrupt())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def played_code(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Path:
+    """A folder with a cache and, in runs/, a scripted run of the code game; to be copied (`code_run`)."""
+    tried = preflight("bubblewrap")
+    if not tried.ready:
+        if os.environ.get("SELFPLAY_REQUIRE_BUBBLEWRAP") == "1":
+            pytest.fail(f"{tried.what} ({tried.fix})")
+        pytest.skip(f"{tried.what} ({tried.fix})")
+    folder = tmp_path_factory.mktemp("scripted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFPLAY_CACHE", str(scripted.cache(folder)))
+        scripted.play(folder / "runs" / "code", source=scripted.written(folder), project=project)
+    return folder
+
+
+@pytest.fixture
+def code_run(played_code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of such a run, two tasks and four attempts, with the cache that it was played with."""
+    monkeypatch.setenv("SELFPLAY_CACHE", str(played_code / "cache"))
+    return Path(shutil.copytree(played_code / "runs" / "code", tmp_path / "runs" / "code"))
