@@ -12,8 +12,8 @@ from harness import Crash
 
 MAKING = (
     Crash(at="selfplay.ledger.lock:_write"),
-    Crash(at="selfplay.ledger.files:_write"),
-    Crash(at="selfplay.ledger.files:_write", when="after"),
+    Crash(at="selfplay.ledger.files:write"),
+    Crash(at="selfplay.ledger.files:write", when="after"),
     Crash(at="os:fsync", when="after"),
     Crash(at="os:fsync", when="after", nth=2),
     Crash(at="selfplay.config.settings:Config.to_toml", when="after"),

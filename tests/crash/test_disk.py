@@ -5,6 +5,7 @@ A small tmpfs is the run's folder; mounting needs root, without it these tests a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -40,7 +41,8 @@ def fill(disk: Path, *, leave: int) -> Path:
     """Fill `disk` but for `leave` bytes."""
     ballast = disk / "ballast"
     room = os.statvfs(disk)
-    with ballast.open("wb") as file:
+    # note: unbuffered, and full is full: the run writes meanwhile.
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
         for _ in range(max(0, room.f_bavail * room.f_frsize - leave) >> 12):
             file.write(bytes(4096))
     return ballast
