@@ -104,6 +104,26 @@ def test_every_damage_is_named(folder: Path, damage: str, check: str, problem: s
     assert problem in found(folder)[check]
 
 
+def test_a_held_out_task_of_a_train_seed_is_a_dev_task_and_not_the_other_way_round(folder: Path) -> None:
+    with unguarded(folder) as connection:
+        (task, seed) = connection.execute("SELECT id, seed_id FROM tasks LIMIT 1").fetchone()
+        connection.execute("UPDATE tasks SET split = 'held_out' WHERE id = ?", (task,))
+    assert "choices" not in found(folder)
+    with unguarded(folder) as connection:
+        connection.execute("UPDATE tasks SET split = 'train' WHERE id = ?", (task,))
+        connection.execute("DELETE FROM choices")
+        connection.execute("UPDATE seeds SET split = 'held_out' WHERE id = ?", (seed,))
+    assert found(folder)["choices"].endswith("comes of a held-out seed, and is not held out")
+
+
+def test_a_count_that_an_older_version_did_not_make_is_not_missing(folder: Path) -> None:
+    with unguarded(folder) as connection:
+        for step, tallies in connection.execute("SELECT step, tallies FROM steps").fetchall():
+            older = {place: {k: v for k, v in t.items() if k != "left_out"} for place, t in json.loads(tallies).items()}
+            connection.execute("UPDATE steps SET tallies = ? WHERE step = ?", (json.dumps(older), step))
+    assert "steps" not in found(folder)
+
+
 def test_other_members_than_the_trained_ones_are_named(folder: Path) -> None:
     with unguarded(folder) as connection:
         blob, data = connection.execute(
