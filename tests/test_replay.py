@@ -25,9 +25,10 @@ Again = Callable[..., Replayed]
 
 @pytest.fixture(scope="session")
 def six(tmp_path_factory: pytest.TempPathFactory, play: Play) -> Path:
-    """A toy run of six steps, saved after steps 1, 3 and 5, the last two kept; to be copied, not changed."""
+    """A toy run of six steps, saved after steps 1, 3 and 5, the first of them lost; to be copied, not changed."""
     folder = tmp_path_factory.mktemp("replay") / "six"
-    play(folder, "run.keep_saves=2", "play.proposals=8", "play.attempts=8", steps=6)
+    play(folder, "run.keep_saves=3", "play.proposals=8", "play.attempts=8", steps=6)
+    shutil.rmtree(folder / "weights" / "step_000001")
     return folder
 
 
