@@ -153,9 +153,10 @@ def test_it_says_so_where_it_was_too_short(teach: Callable[..., list[Event]]) ->
 def test_an_interrupted_warm_up_equals_an_uninterrupted_one(
     tmp_path: Path, teach: Callable[..., list[Event]], stop_after: int
 ) -> None:
-    teach("whole", steps=2)
-    assert teach("parts", steps=2, stop_after=stop_after)[-1].data["stop"] == "interrupted"
-    events = teach("parts", steps=2)
+    never = (0.99, 1.0)  # in range, so that it does not end before it is interrupted
+    teach("whole", steps=2, solve_rate=never)
+    assert teach("parts", steps=2, solve_rate=never, stop_after=stop_after)[-1].data["stop"] == "interrupted"
+    events = teach("parts", steps=2, solve_rate=never)
     assert any("re-applying" in text for text in notes(events))
     assert digests(tmp_path / "parts") == digests(tmp_path / "whole")
 
