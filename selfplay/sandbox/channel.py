@@ -184,7 +184,7 @@ class Channel:
         Raises:
             Lost: it did not start.
         """
-        async with self._until(HELLO_SECONDS):
+        async with self.until(HELLO_SECONDS):
             await self.stream.write(self._nonce)
             await self._reply(most=100, part=None)
 
@@ -230,12 +230,12 @@ class Channel:
         """
         head = b"\0".join(map(os.fsencode, fields))
         sizes = len(head).to_bytes(4, "big") + len(body).to_bytes(8, "big")
-        async with self._until(seconds + SLACK_SECONDS):
+        async with self.until(seconds + SLACK_SECONDS):
             await self.stream.write(verb + sizes + head, body)
             return await self._reply(most=most, part=part)
 
     @contextlib.asynccontextmanager
-    async def _until(self, seconds: float) -> AsyncIterator[None]:
+    async def until(self, seconds: float) -> AsyncIterator[None]:
         """A line that was left in the middle of a reply cannot be used again, whoever left it."""
         whole = False
         try:
@@ -243,7 +243,7 @@ class Channel:
                 yield
             whole = True
         except TimeoutError as error:
-            raise Lost("late", f"no answer within {seconds:.0f} s") from error
+            raise Lost("late", f"no answer within {seconds:g} s") from error
         except OSError as error:
             raise Lost("ended", str(error)) from error
         except Refused:

@@ -6,8 +6,7 @@ Not covered: starting it (`container`), what is asked of it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from selfplay.sandbox import ChannelLost, SandboxInfraError
 from selfplay.sandbox.channel import Channel, Lost
@@ -37,28 +36,13 @@ class DockerServed:
         if self._closing is not None:
             raise SandboxInfraError("the served process was closed")
         try:
-            async with self._until(timeout_seconds):
+            async with self.channel.until(timeout_seconds):
                 await self.channel.stream.write(line, b"\n")
                 return await self.channel.stream.line(limit)
         except Lost as lost:
             if not await self._inquest.starved() and lost.how == "ended":
                 await self._inquest.settled(self.channel.exec_id)
             raise ChannelLost(f"the served process is lost: {lost}") from lost
-
-    @contextlib.asynccontextmanager
-    async def _until(self, seconds: float) -> AsyncIterator[None]:
-        whole = False
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-            whole = True
-        except TimeoutError as error:
-            raise Lost("late", f"no answer within {seconds:g} s") from error
-        except OSError as error:
-            raise Lost("ended", str(error)) from error
-        finally:
-            if not whole:
-                self.channel.stream.abort()
 
     async def close(self) -> None:
         """End it and all it started. Goes on where the caller is cancelled; a second call waits for the first."""
