@@ -116,15 +116,15 @@ async def served_process_takes_its_children_along(provider: SandboxProvider) -> 
     await assert_raises(SandboxInfraError, sandbox.serve(["cat"]))
 
 
-async def sweep_counts_and_kills(provider: SandboxProvider) -> None:
-    """Everything of the candidate's dies, a served process too; the sandbox goes on. How many is the backend's best."""
+async def sweep_kills_all_there_is(provider: SandboxProvider) -> None:
+    """Everything of the candidate's dies, a served process too; the sandbox goes on."""
     token = secrets.token_hex(16)
     script = f"for i in 1 2 3; do setsid sh -c 'sleep 100; :' {token} & done; exec cat"
     async with sandbox_of(provider) as sandbox:
         assert await sandbox.sweep() == 0
         served = await sandbox.serve(["sh", "-c", script])
         assert await served.ask(b"on", timeout_seconds=SECONDS) == b"on"
-        assert await sandbox.sweep() >= 0
+        await sandbox.sweep()
         await assert_gone(token)
         await assert_raises(ChannelLost, served.ask(b"on", timeout_seconds=SECONDS))
         await served.close()
@@ -246,7 +246,7 @@ LIFECYCLE: tuple[Check, ...] = (
     served_answer_that_is_too_long_is_lost,
     served_answer_that_is_late_is_lost,
     served_process_takes_its_children_along,
-    sweep_counts_and_kills,
+    sweep_kills_all_there_is,
     difference_is_the_same_patch_everywhere,
     difference_drops_what_is_no_file,
     alive_until_closed,
