@@ -30,11 +30,11 @@ from selfplay.sandbox.namespaces import (
     enter_argv,
     holder_argv,
     inside_argv,
-    told,
     tool,
 )
 from selfplay.sandbox.piped import Piped
 from selfplay.sandbox.process import Ended, kill_group, open_archive, run_process, start_process
+from selfplay.sandbox.status import Status, namespace_of
 from selfplay.types import Result
 
 READY_SECONDS = 20.0
@@ -51,7 +51,7 @@ class BubblewrapSandbox:
         self._environment = environment
         self._root = os.geteuid() == 0
         self._holder: subprocess.Popen[bytes] | None = None
-        self._running: dict[subprocess.Popen[bytes], _Status] = {}
+        self._running: dict[subprocess.Popen[bytes], Status] = {}
         self._served: set[Piped] = set()
         self._fds: dict[str, int] = {}
         self._closed = False
@@ -131,7 +131,7 @@ class BubblewrapSandbox:
         self, command: list[str], *, timeout_seconds: float, stdin: bytes | IO[bytes] | None, output_limit: int
     ) -> Ended:
         self._check()
-        status = _Status()
+        status = Status()
         process: subprocess.Popen[bytes] | None = None
 
         def started(child: subprocess.Popen[bytes]) -> None:
@@ -156,6 +156,7 @@ class BubblewrapSandbox:
         finally:
             if process is not None:
                 del self._running[process]
+                status.end(self.id)
             status.close()
         if self._closed:
             raise SandboxInfraError(f"sandbox {self.id} was closed while it ran a command")
@@ -163,7 +164,7 @@ class BubblewrapSandbox:
             raise SandboxInfraError(f"bubblewrap ended with {ended.exit_code}: {ended.stderr.text()[-500:].strip()}")
         return ended
 
-    def _enter(self, status: _Status) -> list[str]:
+    def _enter(self, status: Status) -> list[str]:
         return enter_argv(self.id, mount_fd=self._fds["mnt"], user_fd=self._fds.get("user"), status_fd=status.write_end)
 
     def _check(self) -> None:
@@ -182,7 +183,7 @@ class BubblewrapSandbox:
         """
         self._check()
         command = inside_argv(self._spec, argv, timeout_seconds=self._spec.ttl_seconds, cwd=cwd, env=env or {})
-        status = _Status()
+        status = Status()
         try:
             process = start_process(
                 [*self._enter(status), *command],
@@ -202,12 +203,16 @@ class BubblewrapSandbox:
                 return f"sandbox {self.id} ended under its served process"
             return "" if status.told("exit-code") is not None else f"bubblewrap ended with {process.returncode}"
 
+        def kill() -> None:
+            kill_group(process)
+            status.end(self.id)
+
         def ended(served: Piped) -> None:
             self._served.discard(served)
             self._running.pop(process, None)
             status.close()
 
-        served = Piped(process, fault=fault, ended=ended)
+        served = Piped(process, fault=fault, kill=kill, ended=ended)
         self._served.add(served)
         return served
 
@@ -215,7 +220,7 @@ class BubblewrapSandbox:
         """Kill every process of every command and of what is served; how many of the candidate's there were."""
         self._check()
         first = {status.told("child-pid") for status in self._running.values()} - {None}
-        members = [pid for one in first if one is not None for pid in _namespace_of(one) if pid != one]
+        members = [pid for one in first if one is not None for pid in namespace_of(one) if pid != one]
         for pid in first:
             if pid is not None:
                 # note: the first process of a PID namespace takes all others with it, however fast they fork.
@@ -309,8 +314,9 @@ class BubblewrapSandbox:
         if self._closed:
             return
         self._closed = True
-        for process in list(self._running):
+        for process, status in list(self._running.items()):
             kill_group(process)
+            status.end(self.id)
         while self._fds:
             os.close(self._fds.popitem()[1])
         if self._holder is not None:
@@ -323,48 +329,6 @@ class BubblewrapSandbox:
         self.on_close()
         # note: last, because it is the only point where this could be cancelled; each goes on by itself then.
         await asyncio.gather(*(served.close() for served in list(self._served)))
-
-
-class _Status:
-    """The pipe on which bubblewrap tells the first process inside, and how the command ended."""
-
-    def __init__(self) -> None:
-        self._read_end, self.write_end = os.pipe()
-        os.set_blocking(self._read_end, False)
-        self._seen = b""
-
-    def started(self) -> None:
-        """Bubblewrap has its end: close ours, so that the pipe ends with it."""
-        os.close(self.write_end)
-        self.write_end = -1
-
-    def told(self, name: str) -> int | None:
-        """The number it told under that name so far."""
-        with contextlib.suppress(OSError):
-            self._seen += os.read(self._read_end, 1 << 16)
-        return told(self._seen, name)
-
-    def close(self) -> None:
-        """Idempotent."""
-        for fd in (self._read_end, self.write_end):
-            if fd >= 0:
-                os.close(fd)
-        self._read_end = self.write_end = -1
-
-
-def _namespace_of(pid: int) -> list[int]:
-    """The processes that share the PID namespace of `pid`, itself among them."""
-    found = []
-    with contextlib.suppress(OSError):
-        wanted = os.readlink(f"/proc/{pid}/ns/pid")
-        if wanted == os.readlink("/proc/self/ns/pid"):
-            # It has not entered its own yet.
-            return []
-        for name in os.listdir("/proc"):
-            with contextlib.suppress(OSError):
-                if name.isdecimal() and os.readlink(f"/proc/{name}/ns/pid") == wanted:
-                    found.append(int(name))
-    return found
 
 
 async def _answers(holder: subprocess.Popen[bytes]) -> bool:

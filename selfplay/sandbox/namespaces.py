@@ -20,7 +20,7 @@ from pathlib import Path
 
 from selfplay.sandbox import SandboxInfraError, SandboxSpec
 from selfplay.sandbox.environment import EMPTY, INSIDE
-from selfplay.sandbox.process import Owner, limit_argv, orphan_argv
+from selfplay.sandbox.process import Owner, limit_argv
 from selfplay.types import record
 
 SANDBOX_UID = 61111
@@ -121,8 +121,10 @@ def inside_argv(
     base = {"PATH": f"{INSIDE}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
     for key, value in {**base, **spec.env, **env}.items():
         command += ["--setenv", key, value]
+    # note: no `timeout` behind it, as `local` has: it would cost 1.3 ms a command. One that lost its parent-death
+    # signal, because the engine was killed in the millisecond before bubblewrap asked for it, burns processor time up
+    # to its limit, and sleeps no longer than until the next engine starts, which finds it by its marks.
     command += ["--", *limit_argv(spec, timeout_seconds=timeout_seconds, processes=True)]
-    command += orphan_argv(timeout_seconds)
     if cwd is not None:
         # note: not `--chdir`, whose failure would read as bubblewrap's although the candidate removed the folder.
         command += ["env", f"--chdir={cwd}", "--"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import subprocess
 from collections.abc import Callable
@@ -29,9 +30,17 @@ class Piped:
     """A process that answers a line with a line."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], *, fault: Callable[[], str], ended: Callable[[Piped], object]
+        self,
+        process: subprocess.Popen[bytes],
+        *,
+        fault: Callable[[], str],
+        ended: Callable[[Piped], object],
+        kill: Callable[[], object] | None = None,
     ) -> None:
-        """`fault` says what is wrong with the sandbox itself, or nothing; `ended` is told once, when it is closed."""
+        """`fault` says what is wrong with the sandbox itself, or nothing; `ended` is told once, when it is closed.
+
+        `kill` ends it and all it started; by default its group is killed.
+        """
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
@@ -39,6 +48,7 @@ class Piped:
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
         self._fault = fault
+        self._kill = kill or functools.partial(kill_group, process)
         self._ended = ended
         self._rest = bytearray()
         self._turn = asyncio.Lock()
@@ -75,7 +85,7 @@ class Piped:
                 raise
             finally:
                 if self._lost:
-                    kill_group(self._process)
+                    self._kill()
             if self._closing is not None:
                 raise SandboxInfraError("the served process was closed while it was asked")
             raise ChannelLost(f"the served process is lost: {self._lost}")
@@ -129,7 +139,7 @@ class Piped:
 
     def kill(self) -> None:
         """End it and what is in its group at once, from outside; `close` is still owed."""
-        kill_group(self._process)
+        self._kill()
 
     async def close(self) -> None:
         """End it and all it started. Goes on where the caller is cancelled; a second call waits for the first."""
@@ -138,7 +148,7 @@ class Piped:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        kill_group(self._process)
+        self._kill()
         async with self._turn:
             self._process.wait()
             with contextlib.suppress(TimeoutError, _Lost):
