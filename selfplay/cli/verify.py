@@ -54,15 +54,14 @@ def command(
     sample (nothing was decided). A `!` marks what must not be: an attack that is accepted or makes the machine look
     broken, an honest repair that is not accepted. The exit code is 1 where there is one.
 
-    Judges: verifier decides attempts in play; compared adds the differential check, which finds answers made for the
-    visible inputs; plain, filtered and protocol are parts of the verifier.
+    Judges: verifier decides attempts in play; plain, filtered and protocol are parts of it.
 
     \b
     Examples:
       selfplay verify --attacks
       selfplay verify --attacks toy toolz --quick --why
       selfplay verify --attacks --sandbox docker --json
-      selfplay verify --attacks --judge compared
+      selfplay verify --attacks toolz --judge plain
     """
     if not attacks:
         raise UserError("nothing to verify", hint="selfplay verify --attacks")

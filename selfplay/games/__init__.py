@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, record
+from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, draw, record
 
 
 @record
@@ -19,6 +19,22 @@ class Minted:
 
     verdict: Verdict
     task: Task | None
+
+
+@record
+class Abilities:
+    """What a game can be asked: a curriculum that asks for more is refused."""
+
+    modes: tuple[str, ...] = ("propose", "replay")
+    """New tasks from a seed, known tasks again; `mutate`: children of known tasks."""
+    strategies: tuple[str, ...] = ()
+    """Names of ways to propose, beside its own."""
+    terms: tuple[str, ...] = ()
+    """What else a choice may say: `hint`, `turns`."""
+
+
+ABILITIES: Mapping[str, Abilities] = {"code": Abilities(), "echo": Abilities()}
+"""Game -> what it can be asked."""
 
 
 class Game(Protocol):
@@ -69,6 +85,17 @@ class Game(Protocol):
         """The warm-up's dev set: seeds to propose from, tasks to solve, never trained on; empty where there is none."""
         ...
 
+    async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """What an evaluation plays: the first `count` held-out seeds (`kept_back`), and up to `count` tasks of such
+        seeds, each made without a model; of step -1, never trained on. Equal arguments give equal tasks.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Free sandboxes and files; idempotent."""
         ...
+
+
+def kept_back(seeds: Sequence[Seed]) -> tuple[Seed, ...]:
+    """The held-out seeds, in the order of a draw keyed by their ids: any first few of them are a fair sample."""
+    return tuple(sorted((s for s in seeds if s.split == "held_out"), key=lambda s: draw("held_out", s.id)))

@@ -11,8 +11,9 @@ Not here: sandboxes, files, time. Every verdict is decided at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 
-from selfplay.games import Minted
+from selfplay.games import Minted, kept_back
 from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, digest, task_id
 
 ALPHABET = "ab"
@@ -20,6 +21,8 @@ MARK = "?"
 CHARACTERS = f"{MARK}>{ALPHABET}"
 """All that prompts and replies of the game are made of."""
 LONGEST = 2
+WORDS = tuple("".join(letters) for length in range(1, LONGEST + 1) for letters in product(ALPHABET, repeat=length))
+"""Every word there is: a held-out seed each."""
 
 ProposerReward = Callable[[bool, int, int], float | None]
 """(valid, passed attempts, decided attempts) -> reward; None where too few attempts were decided."""
@@ -40,8 +43,11 @@ class EchoGame:
         self._num_seeds = num_seeds
 
     async def seeds(self) -> Sequence[Seed]:
-        """`num_seeds` seeds, their lengths going round from 1 to `LONGEST`; none is held out."""
-        return [
+        """`num_seeds` train seeds, their lengths going round from 1 to `LONGEST`, and a held-out one a word.
+
+        There are too few words to keep one from the players, so held-out figures here are of what was practised.
+        """
+        train = [
             Seed(
                 id=digest("seed", "echo", index),
                 game="echo",
@@ -51,6 +57,17 @@ class EchoGame:
             )
             for index in range(self._num_seeds)
         ]
+        held_out = [
+            Seed(
+                id=digest("seed", "echo", "held_out", word),
+                game="echo",
+                source=f"echo:{word}",
+                payload={"length": len(word), "word": word},
+                split="held_out",
+            )
+            for word in WORDS
+        ]
+        return [*train, *held_out]
 
     def proposer_view(self, seed: Seed) -> Mapping[str, object]:
         """`marks`: one question mark a letter that is wanted."""
@@ -139,6 +156,25 @@ class EchoGame:
     async def dev(self) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Empty: there is no warm-up."""
         return (), ()
+
+    async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """Held-out seeds, and the word of each to repeat."""
+        seeds = kept_back(await self.seeds())[:count]
+        tasks = []
+        for seed in seeds:
+            key = f"held_out:{seed.payload['word']}"
+            tasks.append(
+                Task(
+                    id=task_id(self._config_digest, game="echo", key=key),
+                    game="echo",
+                    seed_id=seed.id,
+                    key=key,
+                    payload={"word": seed.payload["word"]},
+                    split="held_out",
+                    step=-1,
+                )
+            )
+        return seeds, tasks
 
     async def aclose(self) -> None:
         """Nothing to free."""

@@ -56,9 +56,7 @@ async def measure(target: Target, *, functions: int, sandbox: str) -> None:
 
 async def repairs(target: Target, verifier: Verifier) -> None:
     """Honest repairs must be equal, the special case and the bug must differ."""
-    told = await prepare(
-        verifier, path=target.module, qualname=target.function, tests=target.tests, key=target.name, budget=BUDGET
-    )
+    told = await prepare(verifier, path=target.module, qualname=target.function, tests=target.tests, budget=BUDGET)
     tried: dict[str, Mapping[str, bytes | None]] = {
         case.name: case.files for case in cases(target) if case.honest or case.name == "special-case"
     }
@@ -94,7 +92,6 @@ async def _compared(verifier: Verifier, function: Function, new: str) -> Compare
         path=function.path,
         qualname=function.qualname,
         tests=function.tests[:20],
-        key=function.name,
         budget=BUDGET,
     )
     change = changed(target_of(function, text=text, budget=BUDGET), new)

@@ -48,12 +48,16 @@ def test_a_judge_that_is_cheated(bubblewrap: None, spawned: Callable[..., Typed]
 
 
 @pytest.mark.bubblewrap
-def test_the_differential_check_leaves_special_cases_out(bubblewrap: None, typed: Callable[..., Typed]) -> None:
+def test_answers_made_for_the_visible_inputs_are_left_out(bubblewrap: None, typed: Callable[..., Typed]) -> None:
     words = ["verify", "--attacks", "toy", "--sandbox", "bubblewrap", "--only", "special-case"]
     code, out, _ = typed(*words)
+    assert code == 0, out
+    assert [row.split() for row in out.splitlines()[1:]] == [
+        ["results", "special-case", "suspicious"],
+        ["results", "special-case-silent", "suspicious"],
+    ]
+    code, out, _ = typed(*words, "--judge", "protocol")
     assert (code, out.splitlines()[1].split()) == (1, ["results", "special-case", "!", "accepted"])
-    code, out, _ = typed(*words, "--judge", "compared")
-    assert (code, out.splitlines()[1].split()) == (0, ["results", "special-case", "suspicious"])
 
 
 @pytest.mark.parametrize(

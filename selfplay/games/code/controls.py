@@ -4,8 +4,9 @@ What is covered: gold (the clean tree) must be accepted, the bug with its test f
 conftest that calls every test passed must not be. The third empty repair, the bug as it is, was run twice by `checks`,
 and tests failed. A task that fails a control is quarantined: nothing is played with it and nobody is paid.
 
-What it costs: two sessions a task, since the clean tree's session is the one that `verdict.prepare` proved the canaries
-in, wherever all of them were proved.
+What it costs: one session a task. Both empty repairs lose their files to the filter, so that what is left of them is
+one tree; and the clean tree's session is the one that `verdict.prepare` proved the canaries in, wherever all were
+proved.
 
 What is not covered: attacks on the protocol itself, which its own corpus holds.
 

@@ -9,11 +9,16 @@ of them, compared by value (equal numbers are equal, whatever their type; sums m
 covered, and left out: inputs on which the function changes its arguments, gives two answers, is slow, or raises where
 no test made it raise, and results of other classes.
 
+Nothing depends on how busy the machine is: limits count processor time, and what is recorded is far below that of an
+answer, by a count of the lines that run. Inputs are drawn by a seed, and so is what tests draw of `random`; tests that
+draw by themselves (hypothesis) give other inputs each time.
+
 Nothing but the standard library and pytest is imported, and nothing of selfplay. Decides nothing (`differential`).
 """
 
 import base64
 import contextlib
+import hashlib
 import importlib
 import io
 import itertools
@@ -21,6 +26,8 @@ import json
 import os
 import pickle
 import random
+import re
+import resource
 import signal
 import sys
 import types
@@ -29,10 +36,19 @@ from typing import Any
 
 Request = Mapping[str, Any]
 SECONDS = 1.0
-"""Longest that one call may take; a call that is recorded, a tenth of it."""
+"""Processor seconds that one call may take; a call that is recorded, a tenth of it."""
+MOST_LINES = 10_000
+"""Lines of Python that a recorded call may run, a few milliseconds: what takes longer is left out."""
+ENDLESS = 5
+"""Calls that do not end, from which on no more are tried."""
+LONGEST = 300
+"""Characters of an answer that are told as they are; of a longer one, the first, and a digest."""
+HARD_SECONDS = 60
+"""Processor seconds after which the program is killed when it answers, whatever runs then."""
 DEEPEST = 12
 WIDEST = 200
 """Elements that are looked at."""
+_ENDLESS = "does not end"
 
 
 class Unknown(Exception):
@@ -48,7 +64,8 @@ def told(value: object, depth: int = 0) -> str:
     if depth > DEEPEST:
         raise Unknown
     if value is None or isinstance(value, str | bytes):
-        return f"{type(value).__name__}:{value!r}"
+        # note: where an object lies is another place in each process.
+        return re.sub(r" at 0x[0-9a-f]+", " at 0x", f"{type(value).__name__}:{value!r}")
     if isinstance(value, int | float | complex):
         return told_number(value)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
@@ -73,24 +90,55 @@ def told_number(value: int | float | complex) -> str:
 
 
 def late(number: int, frame: object) -> None:
-    """The alarm's handler."""
+    """The timer's handler."""
     raise TooLong
 
 
-def outcome(call: Callable[..., object], packed: bytes, *, seconds: float) -> tuple[str, bool]:
+class Lines:
+    """Counts the lines that run below a call, and ends it after so many."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def trace(self, frame: types.FrameType, event: str, argument: object) -> Any:
+        """The interpreter's hook; it does not look into this program."""
+        if frame.f_globals.get("__name__") == __name__:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left < 0:
+                raise TooLong
+        return self.trace
+
+
+def outcome(
+    call: Callable[..., object], packed: bytes, *, seconds: float, lines: int | None = None
+) -> tuple[str, bool]:
     """What a call gives, and whether it left its arguments as they were."""
     positional, named = pickle.loads(packed)
     before = told([positional, named])
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    if lines is not None:
+        sys.settrace(Lines(lines).trace)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        gives = told(call(*positional, **named))
+        gives = brief(told(call(*positional, **named)))
     except (Unknown, TooLong, KeyboardInterrupt):
         raise
     except BaseException:  # noqa: BLE001 (whatever it raises is what it does)
         gives = "raises"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if lines is not None:
+            sys.settrace(None)
     return gives, told([positional, named]) == before
+
+
+def brief(text: str) -> str:
+    """The text, or the beginning of a long one with a digest of it all."""
+    if len(text) <= LONGEST:
+        return text
+    whole = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+    return f"{text[:LONGEST]}... {whole[:16]}"
 
 
 def varied(value: Any, rng: random.Random) -> Any:
@@ -160,8 +208,7 @@ def arguments(frame: types.FrameType) -> tuple[list[object], dict[str, object]]:
 
 def function_of(request: Request) -> Any:
     """The function, imported; None where it is not a plain one."""
-    module = importlib.import_module(request["module"])
-    found = getattr(module, request["qualname"], None)
+    found = getattr(importlib.import_module(request["module"]), request["qualname"], None)
     plain = isinstance(found, types.FunctionType) and not hasattr(found, "__wrapped__")
     return found if plain and not found.__code__.co_flags & 0x280 else None  # type: ignore[union-attr]
 
@@ -175,6 +222,7 @@ def record(request: Request) -> dict[str, Any]:
         return {"why_not": "it is no plain function of a module"}
     note = Note(function.__code__, request["tests"], request["most"])
     words = ["-c", "/dev/null", "--rootdir", os.getcwd(), "-q", "--tb=no", "-p", "no:cacheprovider"]
+    random.seed(request["seed"])
     with contextlib.redirect_stdout(io.StringIO()):
         sys.setprofile(note.profile)
         try:
@@ -210,7 +258,7 @@ def known(function: Any, offered: Iterator[tuple[bytes, bool]], *, most: int) ->
     """Inputs on which the function gives one answer and leaves its arguments alone."""
     for packed, tested in itertools.islice(offered, 4 * most):
         try:
-            first, kept = outcome(function, packed, seconds=SECONDS / 10)
+            first, kept = outcome(function, packed, seconds=SECONDS / 10, lines=MOST_LINES)
             again, _ = outcome(function, packed, seconds=SECONDS / 10)
         except (Exception, TooLong):  # noqa: BLE001 (an input that cannot be told is none)
             continue
@@ -225,20 +273,24 @@ def shown(packed: bytes) -> str:
     """An input for people."""
     positional, named = pickle.loads(packed)
     words = [repr(one) for one in positional] + [f"{name}={one!r}" for name, one in named.items()]
-    return ", ".join(words)[:100]
+    return re.sub(r" at 0x[0-9a-f]+", "", ", ".join(words))[:100]
 
 
 def answer(request: Request) -> dict[str, Any]:
-    """What the function gives for each input."""
-    function = function_of(request)
-    if function is None:
-        return {"why_not": "it is no plain function of a module any more"}
-    answers = []
+    """What the function gives for each input; a candidate's need not be a plain one."""
+    resource.setrlimit(resource.RLIMIT_CPU, (HARD_SECONDS, HARD_SECONDS))
+    function = getattr(importlib.import_module(request["module"]), request["qualname"], None)
+    if not callable(function):
+        return {"why_not": "the module has no such function any more"}
+    answers: list[str] = []
     for case in request["inputs"]:
+        if answers.count(_ENDLESS) >= ENDLESS:
+            answers.append(_ENDLESS)
+            continue
         try:
             answers.append(outcome(function, base64.b64decode(case), seconds=SECONDS)[0])
         except TooLong:
-            answers.append("does not end")
+            answers.append(_ENDLESS)
         except Exception:  # noqa: BLE001 (a class of the candidate's own)
             answers.append("gives what cannot be compared")
     return {"answers": answers}
@@ -248,7 +300,7 @@ def main() -> None:
     """Read the request, do it, leave the answer where it says."""
     request = json.loads(sys.stdin.buffer.read())
     sys.path[:0] = [os.path.join(os.getcwd(), root) for root in request["roots"]]
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     try:
         found = record(request) if request["mode"] == "record" else answer(request)
     except Exception as error:  # noqa: BLE001 (told, not decided)

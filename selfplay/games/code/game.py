@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from selfplay.games import Minted
+from selfplay.games import Minted, kept_back
 from selfplay.games.code import bugs, checks, clean, controls, edits
 from selfplay.games.code.bugs import Bug, Problem, Reason
 from selfplay.games.code.mutate import mutations
@@ -77,7 +77,7 @@ class CodeGame:
             NotReady: no network, no git, no space, or a clean copy that solvers could read.
             SandboxInfraError: no sandbox could be made.
         """
-        return (await self._open()).seeds
+        return (await self.opened()).seeds
 
     def proposer_view(self, seed: Seed) -> Mapping[str, object]:
         """`function`: the clean function, numbered."""
@@ -92,7 +92,7 @@ class CodeGame:
         """A task where the reply is an edit that passes every check and control (`checks.CHECKS`, `controls`)."""
         if proposal.stop.truncated:
             return Minted(verdict=_refused(proposal, Problem(reason=Reason.TRUNCATED, why=_CUT)), task=None)
-        opened = await self._open()
+        opened = await self.opened()
         target = opened.target(seed.payload)
         try:
             found = await checks.examine(proposal.reply, target=target, grounds=opened.grounds)
@@ -123,7 +123,7 @@ class CodeGame:
 
         Undecided without a fault where an attempt passes and is suspicious: it gets no reward.
         """
-        opened = await self._open()
+        opened = await self.opened()
         payload = task.payload
         evidence: dict[str, Any] = {}
         if attempt.stop.truncated:
@@ -191,9 +191,22 @@ class CodeGame:
 
     async def dev(self) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Train seeds that no warm-up example is made of, and one proved procedural bug in each that has one."""
-        opened = await self._open()
+        opened = await self.opened()
         found = await asyncio.gather(*(self._dev_task(seed, opened) for seed in opened.dev))
         return opened.dev, tuple(task for task in found if task is not None)
+
+    async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """Held-out seeds, and one proved procedural bug in each of up to `count` of them that have one."""
+        opened = await self.opened()
+        offered = kept_back(opened.seeds)
+        tasks: list[Task] = []
+        at = 0
+        while len(tasks) < count and at < len(offered):
+            some = offered[at : at + count - len(tasks)]
+            found = await asyncio.gather(*(self._dev_task(seed, opened) for seed in some))
+            tasks += [task for task in found if task is not None]
+            at += len(some)
+        return offered[:count], tuple(tasks)
 
     async def aclose(self) -> None:
         """Close every sandbox made here."""
@@ -201,8 +214,8 @@ class CodeGame:
             await self._opened.verifier.aclose()
         await self._provider.aclose()
 
-    async def _open(self) -> Opened:
-        """The repository, surveyed once."""
+    async def opened(self) -> Opened:
+        """The repository, surveyed once; raises what `seeds` raises."""
         async with self._opening:
             if self._opened is None:
                 repository = await asyncio.to_thread(fetch, self._source, cache=self._cache)
@@ -235,7 +248,7 @@ class CodeGame:
         Raises:
             SandboxInfraError: the machine failed.
         """
-        # note: a dev task is another task than the same bug proposed in play, or that would be its duplicate.
+        # note: a given task is another task than the same bug proposed in play, or that would be its duplicate.
         key = bugs.key_of(bug) if split == "train" else f"{split}:{bugs.key_of(bug)}"
         name, budget = task_id(self._config_digest, game=NAME, key=key), bug.target.budget
         payload = {
@@ -269,6 +282,7 @@ class CodeGame:
     def _decided(self, attempt: Trajectory, found: Decision, task: Task, evidence: dict[str, Any]) -> Verdict:
         for name, value in (("dropped", found.dropped), ("flags", found.flags)):
             evidence |= {name: dict(value) if isinstance(value, Mapping) else list(value)} if value else {}
+        evidence |= {"differential": asdict(found.compared)} if found.compared else {}
         if found.kind == "unfinished":
             problem = bugs.unfinished(found.run, path=task.payload["path"])
             return self._judged(attempt, False, problem.reason, problem.why, evidence)

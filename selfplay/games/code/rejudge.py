@@ -50,7 +50,7 @@ async def proved(game: CodeGame, task: Task) -> Proof:
         SandboxInfraError: the machine failed; nothing was decided.
         ValueError: the task is not of this tree.
     """
-    opened, payload = await game._open(), task.payload
+    opened, payload = await game.opened(), task.payload
     budget = opened.target(payload).budget
     made = made_of(task, repository=opened.verifier.repository)
     gold = await verdict.decide(opened.verifier, payload, files={}, budget=budget)

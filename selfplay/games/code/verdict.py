@@ -2,11 +2,11 @@
 
 What is covered: `prepare` makes and proves the canaries of a task, once; `decide` filters a candidate's files, runs the
 task's tests and canaries in one session of one fresh sandbox, and concludes. A report that cannot be true is a failed
-attempt; a change that could deceive the canaries, and passes, is left undecided, without a reward. Equal tasks have
+attempt; a change that could deceive the canaries, and passes, is left undecided, without a reward, and so is one whose
+function gives other answers than the original on inputs that the tests do not show (`differential`). Equal tasks have
 equal canaries, and equal candidates equal decisions.
 
-What is not covered: answers that are right for the visible inputs only, which hidden tests or a comparison with the
-original find; taking a diff out of a sandbox (`Sandbox.diff`); rewards (`game`).
+What is not covered: hidden tests; taking a diff out of a sandbox (`Sandbox.diff`); rewards (`game`).
 
 Example:
     >>> payload["canaries"] = await prepare(verifier, failing=f, tests=t, key="task", budget=b)  # doctest: +SKIP
@@ -22,7 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
+from selfplay.games.code import differential
 from selfplay.games.code.canaries import Canaries, Canary, canaries_of, proved, why_forged, why_odd
+from selfplay.games.code.differential import Compared
 from selfplay.games.code.protected import filtered
 from selfplay.games.code.suspicion import flags_of
 from selfplay.games.code.verify import Budget, Ended, Run, Verifier
@@ -53,6 +55,8 @@ class Decision:
     """Files of the candidate that do not count -> why."""
     flags: tuple[str, ...] = ()
     """What is suspicious in the others."""
+    compared: Compared | None = None
+    """With the original function; None where the tests decided, or nothing is changed."""
 
 
 async def prepare(
@@ -94,7 +98,7 @@ async def decide(
 ) -> Decision:
     """What becomes of the clean tree with `files` in place of its own, by `tests` and `canaries` of a task's payload.
 
-    A payload without `canaries` is of an older run, and is judged without.
+    A payload without `canaries`, or without the function's `path` and `qualname`, is judged without what needs them.
 
     Raises:
         SandboxInfraError: the machine failed; nothing was decided.
@@ -103,9 +107,9 @@ async def decide(
     tests = [str(test) for test in payload["tests"]]
     modules = from_payload(told)
     brought, dropped = filtered(files, tree=verifier.repository.files)
-    # note: files of the clean tree that the candidate brought too were dropped, and are there as they were; they are
-    # written again, like the canaries, after everything that is the candidate's.
-    trusted = {path: _clean(verifier, path) for path in dropped if path in verifier.repository.files}
+    # note: a fresh tree holds everything that was dropped as it was, without links over which it could be written, and
+    # the canaries come last. What is as it was is no change, so that equal trees share one session.
+    changed = {path: body for path, body in brought.items() if body is None or body != _clean(verifier, path)}
     run = await _session(
         verifier,
         modules,
@@ -113,13 +117,18 @@ async def decide(
         key=told["key"],
         shuffled=told["shuffled"],
         budget=budget,
-        files={**brought, **trusted},
+        files=changed,
     )
     decision = _concluded(run, modules, tests=tests)
-    flags = tuple(dict.fromkeys(_flags(verifier, brought)))
+    flags = tuple(dict.fromkeys(_flags(verifier, changed)))
     decision = dataclasses.replace(decision, dropped=dropped, flags=flags)
     if decision.passed and flags:
         return dataclasses.replace(decision, passed=None, kind="suspicious", why="; ".join(flags))
+    if decision.passed:
+        found = await differential.judged(verifier, payload, files=changed, budget=budget)
+        decision = dataclasses.replace(decision, compared=found)
+        if found is not None and found.odd:
+            return dataclasses.replace(decision, passed=None, kind="suspicious", why=found.why)
     return decision
 
 
@@ -244,7 +253,7 @@ def _flags(verifier: Verifier, files: Mapping[str, bytes | None]) -> Iterator[st
     """What is suspicious in what files say that they do not say in the clean tree."""
     for path, body in files.items():
         if body is not None and path.endswith(".py"):
-            before = _clean(verifier, path) if path in verifier.repository.files else b""
+            before = _clean(verifier, path) or b""
             yield from flags_of(before.decode(errors="replace"), body.decode(errors="replace"))
 
 
@@ -252,5 +261,7 @@ def _first(sentences: Iterable[str]) -> str:
     return next(filter(None, sentences), "")
 
 
-def _clean(verifier: Verifier, path: str) -> bytes:
-    return (verifier.repository.root / path).read_bytes()
+def _clean(verifier: Verifier, path: str) -> bytes | None:
+    """A file of the clean tree; None where there is none."""
+    repository = verifier.repository
+    return (repository.root / path).read_bytes() if path in repository.files else None

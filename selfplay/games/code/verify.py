@@ -7,7 +7,8 @@ limited, which does not depend on what else the machine does; a limit of wall-cl
 only after a second try alone with twice the budget. Equal runs share one result, by content.
 
 What is not covered: which files a candidate may bring and whether to believe a report (`verdict`), since the code under
-test shares its process with it; a differential check; repeats without a new sandbox for each (`repeats`).
+test shares its process with it; other programs than tests (`differential`); repeats without a new sandbox for each
+(`repeats`).
 
 Example:
     >>> run = await verifier.run(("a.py::test_one",), change=Change(path="pkg/a.py", text="..."))  # doctest: +SKIP
@@ -24,12 +25,12 @@ import hashlib
 import json
 import secrets
 import signal
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from selfplay.games.code.once import Once
 from selfplay.games.code.report import Report, parse
 from selfplay.games.code.slots import Slots
 from selfplay.games.code.source import Repository
@@ -40,7 +41,9 @@ from selfplay.types import Result, digest, record
 MAX_REPORT = 16 << 20
 """Largest report that is read, in bytes."""
 _MEMO = 4096
-"""Results kept in memory."""
+"""Runs kept in memory."""
+_MEMO_ANSWERS = 256
+"""Answers of other programs kept in memory, which are larger."""
 _INSIDE = Path(__file__).with_name("inside.py")
 # note: pytest is imported without looking for garbage, which takes 8 ms of 130; the program turns it on again.
 _HEAD = "import gc\ngc.disable()\n"
@@ -158,8 +161,9 @@ class Verifier:
         self._slots = Slots(workers)
         self._program = _HEAD + _INSIDE.read_text()
         self._closing: set[asyncio.Task[None]] = set()
-        self._memo: OrderedDict[str, Run] = OrderedDict()
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._runs: Once[Run] = Once(most=_MEMO)
+        self.answers: Once[Mapping[str, Any]] = Once(most=_MEMO_ANSWERS)
+        """What other programs than tests left (`differential`), by content."""
 
     async def run(
         self,
@@ -185,18 +189,14 @@ class Verifier:
         # note: not the budget, which rests on measured seconds: the key is part of the record, and must not vary.
         names = list(tests) if ordered else sorted(tests)
         seeded = [*([hash_seed] if hash_seed else []), *(["ordered"] if ordered else [])]
-        key = digest("run", self.repository.digest, _place(change), names, first, again, *seeded)
+        key = digest("run", self.repository.digest, place_of(change), names, first, again, *seeded)
         by = by or functools.partial(self.execute, change=change, hash_seed=hash_seed)
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            if key not in self._memo:
-                request = self._request(tests, first=first, ordered=ordered)
-                self._memo[key] = read(
-                    await self._tried(request, budget=budget, by=by), key=key, tests=tests, first=first
-                )
-            self._memo.move_to_end(key)
-        while len(self._memo) > _MEMO:
-            self._locks.pop(self._memo.popitem(last=False)[0], None)
-        return self._memo[key]
+
+        async def made() -> Run:
+            request = self._request(tests, first=first, ordered=ordered)
+            return read(await self.tried(request, budget=budget, by=by), key=key, tests=tests, first=first)
+
+        return await self._runs.get(key, made)
 
     def _request(self, tests: Sequence[str], *, first: bool, ordered: bool) -> Mapping[str, object]:
         # note: other tracebacks parse the source of each frame, which some recursions in changed tests do not survive.
@@ -204,8 +204,8 @@ class Verifier:
         paths = sorted({test.partition("::")[0] for test in tests})
         return {"wanted": list(tests), "paths": paths, "options": options, "stop_at_first": first, "ordered": ordered}
 
-    async def _tried(self, request: Mapping[str, object], *, budget: Budget, by: Execute) -> Executed:
-        """What comes of a request, once more and alone where it did not end in time."""
+    async def tried(self, request: Mapping[str, object], *, budget: Budget, by: Execute) -> Executed:
+        """What comes of a request, once more, alone and with twice the budget, where it did not end in time."""
         async with self._slots.shared():
             done = await by(request, budget=budget)
         if done.result.timed_out:
@@ -311,8 +311,8 @@ def files_of(change: Candidate | None) -> Mapping[str, bytes | None]:
     return change or {}
 
 
-def _place(change: Candidate | None) -> object:
-    """What a candidate is in a run's key."""
+def place_of(change: Candidate | None) -> object:
+    """What a candidate is in the key of what it did."""
     files = files_of(change)
     known = [[path, hashlib.sha256(body).hexdigest() if body is not None else None] for path, body in files.items()]
     return known[0] if isinstance(change, Change) else sorted(known, key=str) or None

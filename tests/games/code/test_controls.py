@@ -26,7 +26,7 @@ BUG = "6|    total = a - b"
 
 @pytest.fixture(scope="module")
 def opened(table: Table) -> Opened:
-    return table.do(table.game._open())
+    return table.do(table.game.opened())
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from selfplay.games.code.verify import Budget, Verifier
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
 
 BUDGET = Budget(cpu_seconds=20.0, seconds=30.0)
+NONE = "it gives no answers where the original function gives 40: "
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,7 @@ def compared(bubblewrap: None, toy: Target) -> Callable[..., Compared]:
         provider = BubblewrapProvider()
         verifier = Verifier(toy.repository, provider=provider, workers=1)
         try:
-            told = await prepare(
-                verifier, path=toy.module, qualname=qualname, tests=toy.tests, key="k", budget=BUDGET, most=40
-            )
+            told = await prepare(verifier, path=toy.module, qualname=qualname, tests=toy.tests, budget=BUDGET, most=40)
             return await compare(verifier, told, files={toy.module: text}, budget=BUDGET)
         finally:
             await verifier.aclose()
@@ -74,14 +73,17 @@ def test_a_table_of_the_visible_inputs_differs(toy: Target, compared: Callable[.
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"add = 3\n", "not compared: it is no plain function of a module any more"),
-        (b"import os\nos._exit(0)\n", "not compared: it left no answer (exit code 0)"),
+        (b"add = 3\n", f"{NONE}the module has no such function any more"),
+        (b"import os\nos._exit(0)\n", f"{NONE}it left no answer (exit code 0)"),
+        (b"1 // 0\n", f"{NONE}ZeroDivisionError: "),
         (b"def add(a, b):\n    return object()\n", "gives what cannot be compared where the original gives number:"),
         (b"def add(a, b):\n    raise SystemExit\n", "raises where the original gives number:"),
     ],
 )
 def test_odd_candidates(compared: Callable[..., Compared], text: bytes, why: str) -> None:
-    assert why in compared(text).why
+    found = compared(text)
+    assert why in found.why
+    assert found.odd
 
 
 @pytest.mark.bubblewrap

@@ -130,6 +130,22 @@ def test_an_attempt_is_judged_by_all_tests_that_reach_the_function(table, task, 
     assert verdict.why
 
 
+def test_a_repair_is_compared_with_the_original(table, task) -> None:
+    compared = table.judge("6|    total = sum((a, b))", task).evidence["differential"]
+    assert compared["total"] > 100
+    assert (compared["different"], compared["why"]) == (0, "")
+    assert "differential" not in table.judge("6|    total = a + b", task).evidence
+    assert "differential" not in table.judge("6|    total = a * b", task).evidence
+
+
+def test_a_table_of_the_visible_inputs_is_not_decided(table, task) -> None:
+    verdict = table.judge("6|    total = {(1, 2): 3, (3, 4): 7, (0, 0): 0, (4, 4): 8}.get((a, b))", task)
+    assert (verdict.passed, verdict.reward, verdict.valid, verdict.reason) == (None, None, True, "suspicious")
+    assert "answers differ from the original function, first add(" in verdict.why
+    assert verdict.fault is None
+    assert verdict.evidence["differential"]["why"] == verdict.why
+
+
 def test_a_suspicious_repair_is_left_undecided_without_a_fault(table, task) -> None:
     verdict = table.judge("6|    import gc; total = a + b", task)
     assert (verdict.passed, verdict.reward, verdict.fault, verdict.valid) == (None, None, None, True)

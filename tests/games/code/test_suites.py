@@ -202,7 +202,7 @@ def every(bubblewrap: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def opened(every: Table) -> Opened:
-    return every.do(every.game._open())
+    return every.do(every.game.opened())
 
 
 def test_what_is_stable_and_what_is_left_out(opened: Opened) -> None:

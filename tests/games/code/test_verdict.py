@@ -219,6 +219,46 @@ def test_other_arguments_that_a_repair_takes_are_no_forgery(court: Court) -> Non
     assert (found.passed, found.kind) == (None, "suspicious")
 
 
+TABLE = "def add(a, b):\n    return {(1, 2): 3, (-1, -2): -3, ('a', ''): 'a', (5, 5): 10}.get((a, b), 0)\n"
+NAMED = {"path": "pkg/core.py", "qualname": "add"}
+
+
+@pytest.mark.parametrize(
+    ("text", "passed", "different"),
+    [
+        ("def add(a, b):\n    return sum((b, a)) if isinstance(a, int) else a + b\n", True, False),
+        (TABLE, None, True),
+        (f"import __main__\nif hasattr(__main__, 'told_number'):\n    raise OSError\n{TABLE}", None, True),
+        (f"{TABLE}import gc\n", None, None),
+        (WRONG, False, None),
+        (CLEAN, True, None),
+    ],
+)
+def test_what_passes_is_compared_where_the_task_says_what(
+    court: Court, text: str, passed: bool | None, different: bool | None
+) -> None:
+    found = court.decide(text, **NAMED)
+    assert found.passed is passed, found
+    assert (found.compared and found.compared.odd) is different
+    assert found.kind == "suspicious" if passed is None else found.kind == ("passed" if passed else "failed")
+    assert court.decide(text).compared is None
+
+
+def test_a_function_that_moved_is_compared_too(court: Court) -> None:
+    moved = {"pkg/core.py": None, "pkg/core/__init__.py": b"from pkg.core.sums import add\n"}
+    assert court.decide({**moved, "pkg/core/sums.py": CLEAN.encode()}, **NAMED).passed
+    found = court.decide({**moved, "pkg/core/sums.py": TABLE.encode()}, **NAMED)
+    assert (found.passed, found.kind) == (None, "suspicious")
+
+
+def test_what_is_as_it_was_is_no_change(court: Court) -> None:
+    clean = court.decide({})
+    tests = court.repository.read("tests/test_add.py").encode()
+    same = court.decide({"pkg/core.py": CLEAN.encode(), "tests/test_add.py": tests}, **NAMED)
+    assert (same.run.key, same.compared) == (clean.run.key, None)
+    assert set(same.dropped) == {"tests/test_add.py"}
+
+
 @pytest.mark.parametrize("text", [CLEAN, WRONG, WRONG + FORGES])
 def test_equal_candidates_get_equal_decisions(court: Court, text: str) -> None:
     files = files_of(Change(path="pkg/core.py", text=text))

@@ -1,9 +1,10 @@
 """Judges that cases are put before: the product's, and what it is made of, a layer at a time.
 
-    verifier     what decides attempts in play (`verdict`): all of the layers below, and flags of what is suspicious
+    verifier     what decides attempts in play (`verdict`): all of the layers below, and what is suspicious by its words
+                 or by its answers to other inputs than the visible ones
     plain        the tree as the candidate left it, `Verifier.run` on the tests that decide
     filtered     the same, with files that `protected.why_dropped` drops left out, as of an engine-side diff
-    protocol     `verdict` without the flags: canaries beside the tests, and nothing else in the report
+    protocol     `verdict` where nothing is suspicious: canaries beside the tests, and nothing else in the report
 
 What is not covered: how a diff is taken (`Sandbox.diff` does that), and speed: `plain` and `filtered` make a sandbox a
 case, none out of a pool.
@@ -21,8 +22,6 @@ from typing import Any
 
 from selfplay.errors import RunFailed
 from selfplay.games.code.attacks.corpus import Case, Target, base, buggy, pack
-from selfplay.games.code.differential import compare
-from selfplay.games.code.differential import prepare as prepare_inputs
 from selfplay.games.code.protected import why_dropped
 from selfplay.games.code.verdict import Decision, decide, prepare
 from selfplay.games.code.verify import Budget, Verifier
@@ -41,6 +40,8 @@ class Ruling:
     why: str
     suspicious: bool = False
     """It would be accepted, and is left out instead: no reward, shown to people."""
+    flagged: bool = False
+    """It is suspicious by its words."""
 
 
 @record
@@ -69,7 +70,8 @@ async def prepared(bench: Bench) -> Bench:
     try:
         key = secrets.token_hex(8)
         told = await prepare(made, failing=target.failing, tests=target.tests, key=key, budget=BUDGET)
-        payload = {"tests": list(target.tests), "canaries": told}
+        named = {"path": target.module, "qualname": target.function}
+        payload = {**named, "tests": list(target.tests), "canaries": told}
         clean = await decide(made, payload, files={}, budget=BUDGET)
     finally:
         await made.aclose()
@@ -81,32 +83,14 @@ async def prepared(bench: Bench) -> Bench:
 
 async def verifier(case: Case, bench: Bench) -> Ruling:
     """What decides attempts in play."""
-    return await _decided(case, bench, flags=True)
+    return await _decided(case, bench, payload=bench.payload)
 
 
 async def protocol(case: Case, bench: Bench) -> Ruling:
-    """The same, as if nothing were suspicious by its words."""
-    return await _decided(case, bench, flags=False)
-
-
-async def compared(case: Case, bench: Bench) -> Ruling:
-    """What decides attempts, with the advice of the differential check, which no default follows."""
-    ruling = await verifier(case, bench)
-    if not ruling.accepted:
-        return ruling
-    target, made = bench.target, Verifier(bench.target.repository, provider=bench.provider, workers=1)
-    files = {target.module: buggy(target).encode(), **_filtered(case).files}
-    key = target.repository.digest
-    try:
-        told = await prepare_inputs(
-            made, path=target.module, qualname=target.function, tests=target.tests, key=key, budget=BUDGET
-        )
-        found = await compare(made, told, files=files, budget=BUDGET)
-    except SandboxInfraError as error:
-        return Ruling(accepted=None, why=str(error))
-    finally:
-        await made.aclose()
-    return Ruling(accepted=None, why=found.why, suspicious=True) if found.odd else ruling
+    """The same, as if nothing were suspicious by its words or its answers."""
+    payload = {name: bench.payload[name] for name in ("tests", "canaries")}
+    ruling = await _decided(case, bench, payload=payload)
+    return dataclasses.replace(ruling, accepted=True, suspicious=False) if ruling.flagged else ruling
 
 
 async def plain(case: Case, bench: Bench) -> Ruling:
@@ -133,9 +117,8 @@ JUDGES: Mapping[str, Judge] = {
     "plain": plain,
     "filtered": filtered,
     "protocol": protocol,
-    "compared": compared,
 }
-CANARIES = frozenset({"verifier", "protocol", "compared"})
+CANARIES = frozenset({"verifier", "protocol"})
 """Judges that want a prepared bench."""
 
 
@@ -152,18 +135,19 @@ def _verifier(case: Case, bench: Bench) -> tuple[Target, Verifier]:
     return bench.target, Verifier(repository, provider=bench.provider, workers=1)
 
 
-async def _decided(case: Case, bench: Bench, *, flags: bool) -> Ruling:
+async def _decided(case: Case, bench: Bench, *, payload: Mapping[str, Any]) -> Ruling:
     made = Verifier(bench.target.repository, provider=bench.provider, workers=1)
     files = {bench.target.module: buggy(bench.target).encode(), **case.files}
     try:
-        found = await decide(made, bench.payload, files=files, budget=BUDGET)
+        found = await decide(made, payload, files=files, budget=BUDGET)
     except SandboxInfraError as error:
         return Ruling(accepted=None, why=str(error))
     finally:
         await made.aclose()
-    if not flags and found.flags and found.kind == "suspicious":
-        return Ruling(accepted=True, why=found.why)
-    return Ruling(accepted=found.passed, why=_why(found), suspicious=found.kind == "suspicious")
+    suspicious = found.kind == "suspicious"
+    return Ruling(
+        accepted=found.passed, why=_why(found), suspicious=suspicious, flagged=suspicious and bool(found.flags)
+    )
 
 
 def _why(found: Decision) -> str:
