@@ -17,9 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from selfplay import curriculum, loop, parts, saves
+from selfplay import loop, parts, saves
 from selfplay.config import Config, diff, from_run
 from selfplay.errors import Held, NotFound, RunFailed, SelfplayError, UserError
+from selfplay.evaluation import during
 from selfplay.events import Event, Interrupt, Observer
 from selfplay.learner.stored import policy_version
 from selfplay.ledger import Ledger, check, files
@@ -84,7 +85,8 @@ def _finished(config: Config, folder: Path, ledger: Ledger) -> Outcome | None:
     steps = ledger.last_closed_step() + 1
     version = ledger.status().policy_version
     saved = any(save.policy_version == version and (folder / save.path).is_dir() for save in ledger.saves())
-    return Outcome(stop="done", steps=steps) if steps and steps >= config.run.steps and saved else None
+    whole = saved and not during.owed(ledger, evaluation_of(config), steps)
+    return Outcome(stop="done", steps=steps) if steps and steps >= config.run.steps and whole else None
 
 
 def _refuse_damage(folder: Path) -> None:
@@ -182,7 +184,7 @@ async def assemble(
     async with AsyncExitStack() as stack:
         torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
-        players = parts.roles(config, project)
+        players, estimator, chooser = parts.roles(config, project), parts.estimator(config), parts.chooser(config)
         game, sandbox = await parts.game(config, project, players, observe=observe, stack=stack)
         observe(waiting("model", f"the model {config.policy.model}"))
         job = partial(parts.learner, config, players)
@@ -210,8 +212,8 @@ async def assemble(
             game=game,
             policy=policy,
             learner=model.trainer,
-            curriculum=parts.named(config.curriculum.choose, curriculum),
-            advantages=parts.advantages(config),
+            curriculum=chooser,
+            estimator=estimator,
             pools=Pools(
                 ledger=ledger,
                 player=Player(policy=policy, config_digest=config.digest, seed=config.run.seed),
@@ -225,6 +227,11 @@ async def assemble(
             torch_thread=torch_thread,
             warm_cache=parts.warm_cache(config, model),
         )
+
+
+def evaluation_of(config: Config) -> during.Plan:
+    """How often the run is evaluated."""
+    return during.Plan(every=config.eval.every, tasks=config.eval.tasks, attempts=config.eval.attempts)
 
 
 def settings_of(config: Config, players: parts.Players) -> loop.Settings:
@@ -246,6 +253,8 @@ def settings_of(config: Config, players: parts.Players) -> loop.Settings:
         warmup=WarmUp(
             steps=config.warmup.steps, examples=config.warmup.examples, check_every=config.warmup.check_every
         ),
+        evaluation=evaluation_of(config),
+        alarms=parts.watch(config),
         rows=2 * config.policy.max_rows,
         workers=config.sandbox.workers or os.cpu_count() or 1,
         retries=config.play.tries - 1,

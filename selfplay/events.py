@@ -28,19 +28,21 @@ class Event:
 
     * `launch`: `run`, `folder`, `game`, `model`, `steps` (planned), `done` (closed before this launch),
       `warmup` (planned warm-up updates), `sandbox` (backend in words)
-    * `note`: `text`, one line for people
+    * `note`: `text`, one line for people; of an evaluation on held-out tasks also `evaluation`, its figures
     * `stage`: a stage starts; `waits_for` (words: what it waits for), `total` (things to do, or None)
     * `tick`: how far the stage is; `done`, `total`, and where they make sense `valid` (proposals that became
       tasks), `solved` (attempts that passed), `tokens_per_second`, `waits_for`
     * `update`: the weights changed; `phase` (`warmup` or `play`), `index` (0-based), `total`, `loss`,
       `version`, `tokens`, `tokens_per_second`, `seconds`, `lr`
     * `step`: a step closed; the counts `proposals`, `valid`, `tasks`, `attempts`, `decided`, `left_out` (attempts that
-      are suspicious: no reward), `solved`, `faults`, `truncated`, `groups`, `informative`, `tokens` (sampled); the
+      are suspicious: no reward), `solved`, `faults`, `truncated`, `gibberish`, `groups`, `informative` (both of
+      each role as well: `ROLE.groups`), `tokens` (sampled); the
       means `proposer_reward`, `solver_reward`;
       `refused` (reason code -> count); `seconds`, `stage_seconds` (what the run did -> seconds),
       `tokens_per_second` (while sampling); `loss`, `grad_norm`, `version`, `skipped` (why no update, or None)
     * `save`: `path`, `phase`, `num_bytes`
-    * `alarm`: `level` (`warning` or `error`), `text` (what is wrong), `fix` (what to do)
+    * `alarm`: `level` (`warning` or `error`), `text` (what is wrong), `fix` (what to do), `name` (where it is
+      one of `selfplay ls alarms`)
     * `end`: `stop` (`done`, `interrupted`, `stopped` or `failed`), `steps` (closed in all), `seconds` (of this
       launch)
     """

@@ -27,8 +27,13 @@ from selfplay.types import Save, record
 START = "weights/start"
 """Where a fork's first weights lie, in its own folder."""
 
-FIXED = ("policy.model",)
-"""Settings that weights cannot be carried across: the model, and with it the tokenizer."""
+FIXED = {
+    "policy.model": "weights of",
+    "learner.lora_rank": "weights of learner.lora_rank",
+    "learner.optimizer": "moments of",
+}
+"""Settings that a save cannot be carried across, and what it holds: the model, and with it the tokenizer; whether all
+of it is trained or adapters of some rank; the form of the moments."""
 
 
 @record
@@ -57,7 +62,7 @@ def find(parent: Path, changed: Sequence[Difference], *, step: int | None = None
     `changed` is what differs from its settings, as `config.diff` says.
 
     Raises:
-        UserError: nothing differs, or the model does.
+        UserError: nothing differs, or what a save cannot be carried across does.
         NotFound: there is no run in `parent`, or no such save; the message names the nearest.
     """
     with Ledger.read(parent) as reader:
@@ -120,8 +125,9 @@ def _refuse(changed: Sequence[Difference], parent: Path) -> None:
     for difference in changed:
         if difference.key in FIXED:
             raise UserError(
-                f"run `{parent.name}` has weights of `{difference.old}`, which `{difference.new}` cannot take over",
-                hint=f"keep the model, -s {difference.key}={difference.old}, or start another run without --fork",
+                f"run `{parent.name}` has {FIXED[difference.key]} `{difference.old}`, "
+                f"which `{difference.new}` cannot take over",
+                hint=f"keep the setting, -s {difference.key}={difference.old}, or start another run without --fork",
             )
 
 

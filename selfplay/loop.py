@@ -27,16 +27,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from selfplay import resume, saves, warmup
-from selfplay.batches import Advantages, batch_of, groups_of
+from selfplay import choices, probe, resume, saves, warmup, watch
+from selfplay.alarms import Watch
+from selfplay.batches import batch_of, cells_of, groups_of
 from selfplay.curriculum import Curriculum
 from selfplay.errors import RunFailed
+from selfplay.evaluation import during
 from selfplay.events import Event
-from selfplay.games import Game
+from selfplay.games import ABILITIES, Abilities, Game
 from selfplay.learner import Learner
+from selfplay.learner.estimators import Estimator
 from selfplay.ledger import Ledger
 from selfplay.measures import counts_of, shown
 from selfplay.policy import Policy
@@ -64,6 +68,8 @@ class Settings:
     temperature: float
     train_roles: tuple[str, ...]
     warmup: warmup.WarmUp
+    alarms: Watch
+    evaluation: during.Plan
     rows: int
     workers: int
     retries: int = 2
@@ -81,7 +87,7 @@ class Run:
     policy: Policy
     learner: Learner
     curriculum: Curriculum
-    advantages: Advantages
+    estimator: Estimator
     pools: Pools
     torch_thread: Executor
     """The one thread on which tensors are touched."""
@@ -108,12 +114,17 @@ async def run(run: Run) -> int:
     await resume.restore(run)
     await warmup.warm_up(run)
     await resume.pin_reference(run)
+    await watch.agree(run, seeds)
     run.pools.clock.take()
     try:
+        await during.evaluate(run, run.ledger.last_closed_step() + 1)
+        await watch.check(run)
         for step in range(run.ledger.last_closed_step() + 1, run.settings.steps):
             update = await play_step(run, seeds, step)
             if (step + 1) % run.settings.save_every == 0 or step + 1 == run.settings.steps:
                 await saves.write(run, step=update.step)
+            await during.evaluate(run, step + 1)
+            await watch.check(run)
     except Interrupted:
         await saves.catch_up(run)
         raise
@@ -127,14 +138,18 @@ async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Update:
     attempts: list[Played] = []
     grades: dict[str, Verdict] = {}
     groups: tuple[Group, ...] = ()
+    past = partial(run.ledger.past_rewards, step)
+    cells = cells_of(seeds, proposals=run.settings.proposals)
     for refill in range(1 + run.settings.max_refills):
         chosen = await choose(run, seeds, step, refill)
-        subjects = [by_id(seeds, choice.subject_id) for choice in chosen]
-        proposals += await propose(run.pools, run.game, subjects, step=step, count=run.settings.proposals)
-        tasks = unattempted(proposals, attempts)
+        if not chosen:
+            break
+        new, known = choices.subjects(chosen, seeds, run.ledger.task)
+        proposals += await propose(run.pools, run.game, new, step=step, count=run.settings.proposals)
+        tasks = unattempted(proposals, known, attempts)
         attempts += await attempt(run.pools, run.game, tasks, step=step, count=run.settings.attempts)
         grades = grade(run, proposals, attempts)
-        groups = groups_of([*proposals, *attempts], grades, advantages=run.advantages)
+        groups = groups_of([*proposals, *attempts], grades, estimator=run.estimator, past=past, cells=cells)
         if sum(group.informative for group in groups) >= run.settings.min_groups:
             break
         run.observe(Event(kind="note", step=step, data={"text": f"step {step}: too few informative groups, refilling"}))
@@ -143,24 +158,28 @@ async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Update:
     run.observe(Event(kind="stage", step=step, stage="update", data={"total": len(batch.samples)}))
     with run.pools.clock.doing("learning"):
         update = await run.on_torch(lambda: run.learner.update(batch))
+        update = await probe.probed(run, seeds, update)
     close(run, step, plays, grades, groups, update)
     return update
 
 
 async def choose(run: Run, seeds: Sequence[Seed], step: int, refill: int) -> Sequence[Choice]:
-    """The choices of this round: the recorded ones, else new ones, committed before they are played."""
-    n = run.settings.seeds_per_step
-    recorded = run.ledger.choices(step)
-    if len(recorded) <= refill * n:
-        taken = {choice.subject_id for choice in recorded}
-        fresh = run.curriculum(
-            run.ledger, seeds, n=n, step=step, seed=run.settings.seed, first=len(recorded), taken=taken
-        )
-        if not fresh:
-            raise RunFailed(f"the curriculum chose nothing for step {step}", hint="look: selfplay inspect RUN")
-        await asyncio.wrap_future(run.ledger.append(*fresh))
-        recorded = (*recorded, *fresh)
-    return recorded[refill * n : (refill + 1) * n]
+    """The choices of this round: the recorded ones, else new ones, committed before they are played.
+
+    None in a refill round: the step is closed with what there is.
+    """
+    n, recorded = run.settings.seeds_per_step, run.ledger.choices(step)
+    if mine := choices.of_round(recorded, refill, n=n):
+        return mine
+    first, taken = len(recorded), {choice.subject_id for choice in recorded}
+    found = run.curriculum(run.ledger, seeds, n=n, step=step, seed=run.settings.seed, first=first, taken=taken)
+    choices.refuse_unplayable(found, ABILITIES.get(run.game.name, Abilities()), game=run.game.name)
+    fresh = choices.numbered(found, taken=taken, first=first, refill=refill, n=n)
+    if not fresh and not refill:
+        raise RunFailed(f"the curriculum chose nothing for step {step}", hint="look: selfplay inspect RUN")
+    choices.subjects(fresh, seeds, run.ledger.task)
+    await asyncio.wrap_future(run.ledger.append(*fresh))
+    return fresh
 
 
 def grade(run: Run, proposals: Sequence[Played], attempts: Sequence[Played]) -> dict[str, Verdict]:
@@ -183,10 +202,11 @@ def grade(run: Run, proposals: Sequence[Played], attempts: Sequence[Played]) -> 
     return grades
 
 
-def unattempted(proposals: Sequence[Played], attempts: Sequence[Played]) -> list[Task]:
-    """The tasks that were minted and not yet played, each once, in submission order."""
+def unattempted(proposals: Sequence[Played], known: Sequence[Task], attempts: Sequence[Played]) -> list[Task]:
+    """The minted and the known tasks that were not played yet in this step, each once, in submission order."""
     played = {attempt.trajectory.subject_id for attempt in attempts}
-    return list({p.task.id: p.task for p in proposals if p.task and p.task.id not in played}.values())
+    tasks = (*(proposal.task for proposal in proposals if proposal.task), *known)
+    return list({task.id: task for task in tasks if task.id not in played}.values())
 
 
 def close(
@@ -198,18 +218,3 @@ def close(
     run.ledger.append(*grades.values())
     run.ledger.close_step(step=step, groups=groups, update=update, stage_seconds=seconds, counts=counts)
     run.observe(Event(kind="step", step=step, data=shown(counts, plays, grades, update=update, seconds=seconds)))
-
-
-def by_id(seeds: Sequence[Seed], seed_id: str) -> Seed:
-    """The seed of that id.
-
-    Raises:
-        RunFailed: the ledger chose a seed that the source no longer has.
-    """
-    for seed in seeds:
-        if seed.id == seed_id:
-            return seed
-    raise RunFailed(
-        f"the ledger chose seed {seed_id}, which its source no longer holds",
-        hint="the source changed under the run; start another: selfplay run --new",
-    )

@@ -5,16 +5,29 @@ Not here: drawing (`views`), what the ledger counts from its own rows (`ledger.t
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfplay.stages import Played
-from selfplay.types import Group, Update, Verdict
+from selfplay.types import Group, Trajectory, Update, Verdict
+
+NGRAM = 4
+"""Tokens a repeated stretch has at least."""
+REPEATED = 0.5
+"""A turn of which more than this share of the n-grams are repetitions is gibberish."""
+LEAST_NGRAMS = 20
+"""Turns with fewer n-grams are not looked at for repetitions."""
+NO_TEXT = 0.1
+"""A turn of which more than this share of the characters is no text is gibberish."""
 
 
 def counts_of(plays: Sequence[Played], groups: Sequence[Group]) -> dict[str, float]:
-    """Proposals, valid ones, tasks, attempts (decided, left out, solved), faults, truncations, groups, tokens."""
+    """Proposals, valid ones, tasks, attempts (decided, left out, solved), faults, truncations, gibberish, tokens.
+
+    And groups and informative groups, of all roles and of each: `ROLE.groups`, `ROLE.informative`.
+    """
     proposals = [p for p in plays if p.trajectory.stage == "propose"]
     attempts = [p for p in plays if p.trajectory.stage == "attempt"]
     return {
@@ -27,10 +40,54 @@ def counts_of(plays: Sequence[Played], groups: Sequence[Group]) -> dict[str, flo
         "solved": sum(bool(p.verdict.passed) for p in attempts),
         "faults": sum(p.verdict.fault is not None for p in plays),
         "truncated": sum(p.trajectory.stop.truncated for p in plays),
-        "groups": len(groups),
-        "informative": sum(group.informative for group in groups),
+        "gibberish": sum(gibberish(p.trajectory) for p in plays),
         "tokens": sum(p.trajectory.num_sampled for p in plays),
+        **_groups(groups),
+        **{
+            f"{role}.{name}": count
+            for role in sorted({group.role for group in groups})
+            for name, count in _groups([group for group in groups if group.role == role]).items()
+        },
     }
+
+
+def _groups(groups: Sequence[Group]) -> dict[str, int]:
+    return {"groups": len(groups), "informative": sum(group.informative for group in groups)}
+
+
+def gibberish(trajectory: Trajectory) -> bool:
+    """Is a turn that the policy wrote no text, or the same few words over and over?
+
+    More than `NO_TEXT` of its characters are no text, or more than `REPEATED` of its n-grams are repetitions.
+    """
+    return any(
+        no_text(turn.text) > NO_TEXT
+        or (len(turn.token_ids) - NGRAM + 1 >= LEAST_NGRAMS and repetition(turn.token_ids) > REPEATED)
+        for turn in trajectory.turns
+        if turn.sampled
+    )
+
+
+def no_text(text: str) -> float:
+    """Share of the characters that are no text; 0 of nothing.
+
+    Those are U+FFFD, which stands for bytes that decode to nothing, and what Unicode calls a control character (but
+    for tab and line ends), a surrogate, private or unassigned.
+    """
+    strange = sum(c == "\ufffd" or (unicodedata.category(c) in _NO_TEXT and c not in "\t\n\r") for c in text)
+    return strange / max(1, len(text))
+
+
+def repetition(token_ids: Sequence[int], *, n: int = NGRAM) -> float:
+    """seq-rep-n = 1 - (distinct n-grams / n-grams) of one reply; 0 where it is shorter than n.
+
+    Source: Welleck et al., Neural Text Generation with Unlikelihood Training, 2020 (arXiv:1908.04319).
+    """
+    grams = [tuple(token_ids[at : at + n]) for at in range(len(token_ids) - n + 1)]
+    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+_NO_TEXT = frozenset({"Cc", "Cs", "Co", "Cn"})
 
 
 def shown(

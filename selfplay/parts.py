@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -18,13 +19,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfplay.batches import Advantages
+from selfplay import curriculum
+from selfplay.alarms import Watch, known
 from selfplay.cache import cache_folder
 from selfplay.config import Config
+from selfplay.curriculum import CURRICULA, Curriculum
 from selfplay.errors import NotFound, UserError
 from selfplay.events import Event, Observer
-from selfplay.games import Game
-from selfplay.games.rewards import proposer_reward, solver_reward
+from selfplay.games import ABILITIES, Abilities, Game
+from selfplay.games.rewards import ProposerReward, proposer_reward, refuse_unbalanced, solver_reward
+from selfplay.learner import estimators, forecast, memory
+from selfplay.learner.estimators import Estimator
 from selfplay.project import Project
 from selfplay.types import Role, digest, record
 
@@ -57,6 +62,11 @@ class Players:
     def temperature(self) -> float:
         """Both sample at it."""
         return self.proposer.sampling.temperature
+
+    @property
+    def horizon(self) -> int:
+        """Longest reply of either, in tokens: what the loss `dr_grpo` divides by."""
+        return max(self.proposer.sampling.max_tokens, self.solver.sampling.max_tokens)
 
     def trained(self, sides: Sequence[str]) -> tuple[str, ...]:
         """Names of the roles that learn."""
@@ -107,7 +117,7 @@ async def game(
         NotFound: there is no such game.
         NotReady: no sandbox works here.
     """
-    reward = proposer_reward(config.rewards.proposer, alpha=config.rewards.alpha, min_viable=config.play.min_viable)
+    reward = worth(config)
     if config.run.game == "echo":
         from selfplay.games.echo import EchoGame
 
@@ -160,6 +170,32 @@ async def game(
     return code, chosen.provider.name
 
 
+def worth(config: Config) -> ProposerReward:
+    """What a proposal is worth.
+
+    Raises:
+        UserError: there is no such reward or constant, or it needs a baseline that the estimator has not.
+    """
+    name, rewards = config.rewards.proposer, config.rewards
+    reward = proposer_reward(name, alpha=rewards.alpha, min_viable=config.play.min_viable, options=rewards.options)
+    refuse_unbalanced(reward, name=name, estimator=config.learner.estimator)
+    return reward
+
+
+def chooser(config: Config) -> Curriculum:
+    """What picks the next, with its options.
+
+    Raises:
+        NotFound: there is no such function.
+        UserError: it has no such option, cannot do with its value, or asks for what the game does not have.
+    """
+    name, game = config.curriculum.choose, config.run.game
+    found: Curriculum = curriculum.configured(named(name, curriculum), config.curriculum.options, name=name)
+    can = ABILITIES.get(game, Abilities())
+    curriculum.refuse_missing(curriculum.needs_of(found), can, name=name, game=game, known=CURRICULA)
+    return found
+
+
 def _wheels(source: str, config: Config, *, tools: Sequence[str]) -> Sequence[Wheel]:
     """What the repository requires, pinned."""
     from selfplay.games.code.needs import wheels_of
@@ -203,6 +239,7 @@ def learner(config: Config, players: Players) -> Model:
 
     Raises:
         NotFound, NotReady: there is no such model, or it cannot be fetched.
+        UserError: learner and sampler cannot do with `learner.memory_mb`.
     """
     # note: read once, when torch loads its OpenMP. Threads that spin while they wait would take the cores
     # from the sandboxes: two of them beside a busy core ran six times slower than sleeping ones.
@@ -224,6 +261,9 @@ def learner(config: Config, players: Players) -> Model:
     from selfplay.policy.tokenizer import HFTokenizer
 
     found = resolve(config.policy.model, cache=cache_folder())
+    shape = memory.shape_of(json.loads((found.folder / "config.json").read_text(encoding="utf-8")))
+    if shape is not None and config.learner.memory_mb:
+        forecast_of(config, players, shape).check()
     tokenizer = HFTokenizer(found.folder)
     return Model(
         trainer=Trainer.from_folder(found.folder, options=options, tokenizer=tokenizer),
@@ -241,6 +281,9 @@ def _options(config: Config, players: Players) -> Options:
         warmup_lr=config.warmup.lr,
         dtype=config.learner.dtype,
         weight_decay=config.learner.weight_decay,
+        optimizer=config.learner.optimizer,
+        lora_rank=config.learner.lora_rank,
+        seed=config.run.seed,
         max_grad_norm=config.learner.max_grad_norm,
         role_weights="pooled"
         if weights == "pooled"
@@ -249,9 +292,37 @@ def _options(config: Config, players: Players) -> Options:
         clip_low=config.learner.clip_low,
         clip_high=config.learner.clip_high,
         kl_coef=config.learner.kl,
+        kl_estimator=config.learner.kl_estimator,
+        correction=None if config.learner.correction == "none" else config.learner.correction,
+        ramp=config.learner.ramp,
+        horizon=players.horizon,
         token_budget=config.learner.token_budget,
+        memory_mb=memory.limit_mb(config.learner.memory_mb),
+        sampler_rows=config.policy.max_rows,
         threads=threads_of(config),
     )
+
+
+def forecast_of(config: Config, players: Players, shape: memory.Shape) -> forecast.Forecast:
+    """What a run of a model of `shape` needs of memory."""
+    setup = memory.Setup(
+        dtype=config.learner.dtype,
+        optimizer=config.learner.optimizer,
+        lora_rank=config.learner.lora_rank,
+        reference=config.learner.kl > 0.0,
+        rows=config.policy.max_rows,
+    )
+    seeds, play, trained = config.curriculum.seeds, config.play, players.trained(config.roles.train)
+    groups = [
+        forecast.Groups(role=role.name, number=number, size=size, reply_tokens=role.sampling.max_tokens)
+        for role, number, size in (
+            (players.proposer, seeds, play.proposals),
+            (players.solver, seeds * play.proposals, play.attempts),
+        )
+        if role.name in trained
+    ]
+    limit = memory.limit_mb(config.learner.memory_mb)
+    return forecast.forecast(shape, setup, groups, token_budget=config.learner.token_budget, limit_mb=limit)
 
 
 def policy(config: Config, model: Model, torch_thread: Executor) -> LocalPolicy:
@@ -281,20 +352,36 @@ def named(name: str, module: Any) -> Any:
         raise NotFound(f"`{name}` is not in {module.__name__} and is no `module:function`: {error}") from error
 
 
-def advantages(config: Config) -> Advantages:
-    """The estimator of one group."""
-    from selfplay.learner import grpo
+def watch(config: Config) -> Watch:
+    """What is watched, and which alarms end the run.
 
-    known = grpo.ESTIMATORS.get(config.learner.estimator)
-    found: Advantages = known if known is not None else named(config.learner.estimator, grpo)
-    return found
+    Raises:
+        NotFound: `alarms.stop` names one that does not exist.
+    """
+    alarms = config.alarms
+    return Watch(stop=known(alarms.stop), agreement=alarms.agreement, entropy_floor=alarms.entropy_floor)
+
+
+def estimator(config: Config) -> Estimator:
+    """The estimator of advantages: a name, or `module:` and either a function of one group's rewards or an `Estimator`.
+
+    Raises:
+        NotFound: there is no such thing.
+    """
+    name = config.learner.estimator
+    if name in estimators.ESTIMATORS:
+        return estimators.ESTIMATORS[name]
+    if ":" not in name:
+        raise NotFound(f"no estimator `{name}`", hint=f"one of {', '.join(estimators.ESTIMATORS)}, or module:function")
+    found = named(name, estimators)
+    return found if isinstance(found, estimators.Estimator) else estimators.by_group(found)
 
 
 def warm_cache(config: Config, model: Model) -> Path | None:
     """Where warmed weights of these settings lie; None where there is no warm-up or no cache is wanted.
 
-    The key holds every setting that affects results, the origin of the weights and the fingerprint: fewer hits
-    than possible, none of them wrong.
+    The key holds every setting that affects results, the origin of the weights and the fingerprint, which names the
+    optimizer and the adapters' rank: fewer hits than possible, none of them wrong.
     """
     if not config.warmup.steps or not config.warmup.cache:
         return None

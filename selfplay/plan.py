@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from selfplay import parts
+from selfplay.cache import cache_folder
 from selfplay.config import Config
-from selfplay.games.rewards import proposer_reward, solver_reward
+from selfplay.curriculum.posterior import best_rate, optimum
+from selfplay.games.rewards import solver_reward
+from selfplay.learner.memory import FLOOR_MB, shape_of
+from selfplay.policy.models import described
 from selfplay.project import Project
 from selfplay.views.plan import PlanRow
 from selfplay.warmup import WarmUp
@@ -30,16 +34,9 @@ def plan(config: Config, project: Project) -> tuple[PlanRow, ...]:
         *_warmup(config),
         *_rewards(config),
         *_learning(config),
+        *_memory(config, players),
         *_books(config),
     )
-
-
-def optimum(attempts: int) -> float:
-    """The solve rate at which SSR's expected reward is highest: p* = 1 - G^(-1/(G-1)), G attempts.
-
-    The expectation is 1 - (1 + alpha) (p + (1 - p)^G) for k ~ Binomial(G, p); alpha does not move its maximum.
-    """
-    return 1.0 - attempts ** (-1.0 / (attempts - 1)) if attempts > 1 else 0.0
 
 
 def _play(config: Config, project: Project) -> Iterator[PlanRow]:
@@ -52,11 +49,15 @@ def _play(config: Config, project: Project) -> Iterator[PlanRow]:
         yield PlanRow(section="play", name="seeds", value=held_out)
         yield PlanRow(section="play", name="sandbox", value=config.sandbox.kind, note="no network, no host files")
     yield PlanRow(section="play", name="model", value=config.policy.model, note=f"policy {config.policy.kind}")
+    parts.chooser(config)
+    options = ", ".join(f"{name} = {value}" for name, value in config.curriculum.options.items())
+    chosen = f"{config.run.steps} of {seeds} seeds, chosen by {config.curriculum.choose}"
+    yield PlanRow(section="play", name="steps", value=chosen, note=options)
     yield PlanRow(
-        section="play", name="steps", value=f"{config.run.steps} of {seeds} seeds, chosen by {config.curriculum.choose}"
-    )
-    yield PlanRow(
-        section="play", name="proposals", value=f"P = {play.proposals} a seed", note=f"{plays} in all, refills aside"
+        section="play",
+        name="proposals",
+        value=f"P = {play.proposals} a seed",
+        note=f"at most {plays} in all, refills aside",
     )
     yield PlanRow(
         section="play",
@@ -88,8 +89,8 @@ def _warmup(config: Config) -> Iterator[PlanRow]:
 
 
 def _rewards(config: Config) -> Iterator[PlanRow]:
-    alpha, viable, size = config.rewards.alpha, config.play.min_viable, config.play.attempts
-    proposer = proposer_reward(config.rewards.proposer, alpha=alpha, min_viable=viable)
+    viable, size = config.play.min_viable, config.play.attempts
+    proposer = parts.worth(config)
     solver = solver_reward(config.rewards.solver)
     note = f"s: solve rate; None below {viable} decided attempts"
     yield PlanRow(section="rewards", name="proposer", value=proposer.formula, note=note)
@@ -99,22 +100,34 @@ def _rewards(config: Config) -> Iterator[PlanRow]:
     if config.rewards.proposer == "ssr":
         value = f"p* = 1 - G^(-1/(G-1)) = {optimum(size):.3f} for G = {size}"
         yield PlanRow(section="rewards", name="asks for", value=value, note="the solve rate that pays most")
+    elif all(proposer(True, passed, size) is not None for passed in range(size + 1)):
+        value = f"a solve rate of {best_rate(lambda k, n: proposer(True, k, n) or 0.0, size):.3f} for G = {size}"
+        yield PlanRow(section="rewards", name="asks for", value=value, note="the one that pays most")
     yield PlanRow(section="rewards", name="solver", value=solver.formula)
     undecided = "None where nothing was decided: no sample, never 0"
     yield PlanRow(section="rewards", name="faults", value=undecided)
 
 
+_ADVANTAGES = {
+    "batch_std": "R - mean of the group, divided by the standard deviation of the role's rewards of the step",
+    "dr_mas": "(R - mean) / standard deviation, both of the role's rewards of the step",
+    "spiral": "R - moving average of the role's earlier rewards, decay 0.95",
+    "raw": "R itself, without a baseline",
+}
+"""What estimators that look beyond one group do."""
+
+
 def _learning(config: Config) -> Iterator[PlanRow]:
     learner = config.learner
-    yield PlanRow(
-        section="learning", name="advantage", value=learner.estimator, note="inside one group, never across roles"
-    )
+    parts.estimator(config)
+    note = _ADVANTAGES.get(learner.estimator, "inside one group, never across roles")
+    yield PlanRow(section="learning", name="advantage", value=learner.estimator, note=note)
     loss = f"max(-A r, -A clip(r, {1 - learner.clip_low:g}, {1 + learner.clip_high:g})), {learner.loss}"
     yield PlanRow(section="learning", name="loss", value=loss, note="r = pi / pi_old")
     weights = config.roles.weights
     value = "one mean over both roles" if weights == "pooled" else f"{weights[0]:g} proposer + {weights[1]:g} solver"
     yield PlanRow(section="learning", name="roles", value=value, note="each role's own token mean")
-    kl = f"{learner.kl:g} k3 against the post-warm-up weights" if learner.kl else "none"
+    kl = f"{learner.kl:g} {learner.kl_estimator} against the post-warm-up weights" if learner.kl else "none"
     yield PlanRow(section="learning", name="KL", value=kl)
     optimizer = f"AdamW, learning rate {learner.lr:g}, gradient norm at most {learner.max_grad_norm:g}"
     yield PlanRow(section="learning", name="optimizer", value=optimizer)
@@ -122,7 +135,34 @@ def _learning(config: Config) -> Iterator[PlanRow]:
     yield PlanRow(section="learning", name="precision", value=precision)
 
 
+def _memory(config: Config, players: parts.Players) -> Iterator[PlanRow]:
+    """The peak by component; refuses what cannot fit."""
+    if config.policy.model == parts.TOY:
+        yield PlanRow(section="memory", name="in all", value=f"{FLOOR_MB} MB", note="Python and its libraries")
+        return
+    settings = described(config.policy.model, cache=cache_folder())
+    shape = None if settings is None else shape_of(settings)
+    if shape is None:
+        why = "its config.json is not on this disk yet" if settings is None else "a kind of model that is not counted"
+        yield PlanRow(section="memory", name="unknown", value=f"{config.policy.model}: {why}")
+        return
+    expected = parts.forecast_of(config, players, shape)
+    if config.learner.memory_mb:
+        expected.check()
+    for name, mb in (*expected.fixed.items(), *expected.update.items()):
+        yield PlanRow(section="memory", name=name, value=f"{mb:.0f} MB")
+    limit = f"of {expected.limit_mb:.0f} MB that learner and sampler may use"
+    yield PlanRow(section="memory", name="in all", value=f"{expected.total_mb:.0f} MB", note=limit)
+    again = f"{expected.recomputed} of {expected.micro_batches} micro-batches" if expected.recomputed else "none"
+    yield PlanRow(section="memory", name="layers computed again", value=again, note="in a step where all groups teach")
+    longest = f"{expected.longest_mb:.0f} MB with layers computed again"
+    yield PlanRow(section="memory", name="longest sample", value=f"{expected.longest_tokens} tokens: {longest}")
+
+
 def _books(config: Config) -> Iterator[PlanRow]:
     value = f"every {config.run.save_every} steps, the last {config.run.keep_saves} and the best kept"
     yield PlanRow(section="books", name="saves", value=value, note="updates in between are re-applied on resume")
+    stop = parts.watch(config).stop
+    ends = f"{', '.join(stop)} {'ends' if len(stop) == 1 else 'end'} the run, the others warn" if stop else "all warn"
+    yield PlanRow(section="books", name="alarms", value=ends, note="selfplay ls alarms")
     yield PlanRow(section="books", name="settings", value=config.digest, note="digest of what affects results")

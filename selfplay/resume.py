@@ -173,7 +173,8 @@ async def _reapply(run: Run, update: Update) -> None:
 async def play_again(site: Site, update: Update) -> Update:
     """Apply a recorded update of self-play to the weights before it; its log-probabilities must not be pruned."""
     trajectories = site.ledger.trajectories_by_id(update.trajectory_ids)
-    batch = batch_again(update, trajectories, temperature=site.settings.temperature)
+    groups = site.ledger.groups(update.step)
+    batch = batch_again(update, trajectories, groups, temperature=site.settings.temperature)
     return await site.on_torch(lambda: site.learner.update(batch, recorded=update))
 
 

@@ -258,19 +258,20 @@ class Verdict:
 
 @record
 class Group:
-    """Siblings whose rewards are compared: attempts on one task, or proposals on one seed."""
+    """Plays whose rewards are compared: attempts on one task, proposals on one seed, or proposals of one cell."""
 
     id: str
     step: int
     role: str
     subject_id: str
+    """The task, the seed, or `cell:STRATEGY/HOP`."""
     trajectory_ids: tuple[str, ...]
     rewards: tuple[float, ...]
     """One a member, all decided."""
     advantages: tuple[float, ...]
     """As used by the update; zeros where the group is not informative."""
     informative: bool
-    """False where the rewards have no variance or there are fewer than two members: it teaches nothing."""
+    """False where it teaches nothing: no variance (a group of one has none), and no advantage but 0."""
 
 
 @record
@@ -412,6 +413,8 @@ class Choice:
     score: float
     why: str
     """One sentence that a person can read."""
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    """What is asked beside the subject, e.g. `strategy`, `hint`, `level`; `curriculum` lists them. JSON."""
 
 
 def play_id(

@@ -20,7 +20,12 @@ LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "p
     "fork",
     "audit",
     "salvage",
+    "probe",
+    "alarms",
+    "watch",
     "reverify",
+    "evaluation",
+    "choices",
 }
 """The loop and what it is made of: they may import everything but the command line."""
 
@@ -31,9 +36,10 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "events": GROUND,
     "project": GROUND,
     "config": GROUND | {"project"},
+    "estimate": GROUND,
     "ledger": GROUND,
     "curriculum": GROUND | {"ledger"},
-    "views": GROUND | {"events", "ledger"},
+    "views": GROUND | {"estimate", "events", "ledger"},
     "policy": GROUND | {"cache", "events"},
     "sandbox": GROUND | {"cache", "project"},
     "retrieval": GROUND | {"cache"},

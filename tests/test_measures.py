@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from selfplay.measures import counts_of, mean, shown
+import pytest
+
+from selfplay.measures import LEAST_NGRAMS, NGRAM, counts_of, gibberish, mean, no_text, repetition, shown
 from selfplay.stages import Played
-from selfplay.types import Fault, Stage, Stop, Trajectory, Turn, Update, Verdict
+from selfplay.types import Fault, Group, Stage, Stop, Trajectory, Turn, Update, Verdict
 
 
 def played(name: str, stage: Stage, *, valid: bool = True, passed: bool | None = None, reward: float | None) -> Played:
@@ -89,3 +91,64 @@ def test_nothing_is_unknown_not_zero() -> None:
     assert data["solver_reward"] is None
     assert data["tokens_per_second"] is None
     assert mean([]) is None
+
+
+def group(name: str, role: str, *, informative: bool) -> Group:
+    return Group(
+        id=name,
+        step=0,
+        role=role,
+        subject_id="s",
+        trajectory_ids=(),
+        rewards=(),
+        advantages=(),
+        informative=informative,
+    )
+
+
+def test_groups_are_counted_of_each_role() -> None:
+    groups = [group("a", "p", informative=True), group("b", "s", informative=False), group("c", "s", informative=True)]
+    counts = counts_of([], groups)
+    assert (counts["groups"], counts["informative"]) == (3, 2)
+    assert (counts["p.groups"], counts["p.informative"]) == (1, 1)
+    assert (counts["s.groups"], counts["s.informative"]) == (2, 1)
+
+
+def wrote(text: str, token_ids: tuple[int, ...] = ()) -> Trajectory:
+    before = Turn(speaker="prompt", token_ids=(1,), text="\x00" * 9)
+    turn = Turn(speaker="policy", token_ids=token_ids, logprobs=(-1.0,) * len(token_ids), text=text)
+    return replace(PLAYS[0].trajectory, turns=(before, turn))
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("", 0.0),
+        ("x = 1\n\ty = 'ä', 'π', '漢', '🙂'\r\n", 0.0),
+        ("ab\ufffd\ufffd", 0.5),
+        ("a\x00\x1b\x7f", 0.75),
+        ("\ue000\U000e0fff", 1.0),
+    ],
+)
+def test_what_is_no_text(text: str, share: float) -> None:
+    assert no_text(text) == share
+
+
+def test_repetition_is_the_share_of_ngrams_that_were_there_before() -> None:
+    assert repetition(()) == repetition((1, 2, 3)) == 0.0
+    assert repetition(range(30)) == 0.0
+    assert repetition((7,) * 13) == pytest.approx(0.9)
+    assert repetition((1, 2, 1, 2, 1, 2), n=2) == pytest.approx(0.6)
+
+
+def test_gibberish_is_no_text_or_the_same_over_and_over() -> None:
+    assert not gibberish(wrote("return total", tuple(range(40))))
+    assert not gibberish(wrote("abcdefghi\ufffd")), "a tenth is not more than a tenth"
+    assert gibberish(wrote("abcdefgh\ufffd"))
+    long = LEAST_NGRAMS + NGRAM - 1
+    assert gibberish(wrote("the the the", (3, 4) * long))
+    assert gibberish(wrote("the the the", (3,) * long))
+    assert not gibberish(wrote("the the the", (3,) * (long - 1))), "too short to say"
+    half = tuple(range(100)) + tuple(range(90))
+    assert not gibberish(wrote("a paragraph written twice, nearly", half))
+    assert counts_of([replace(PLAYS[0], trajectory=wrote("\ufffd")), *PLAYS], ())["gibberish"] == 1

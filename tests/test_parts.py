@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,10 +51,16 @@ def test_a_relative_source_is_relative_to_the_project(toy_config: Callable[..., 
 
 
 def test_a_dotted_estimator_is_used(toy_config: Callable[..., Config]) -> None:
-    assert parts.advantages(toy_config("learner.estimator=selfplay.learner.grpo:raw"))([1.0, 2.0]) == (1.0, 2.0)
-    assert parts.advantages(toy_config("learner.estimator=dr_grpo"))([1.0, 0.0]) == (0.5, -0.5)
-    with pytest.raises(NotFound):
-        parts.advantages(toy_config("learner.estimator=nothing"))
+    def advantages(name: str) -> Sequence[Sequence[float]]:
+        return parts.estimator(toy_config(f"learner.estimator={name}")).of_role([[1.0, 2.0], [3.0]], [])
+
+    assert advantages("raw") == ((1.0, 2.0), (3.0,))
+    assert advantages("selfplay.learner.estimators:raw") == [(1.0, 2.0), (0.0,)], "a function of one group"
+    assert advantages("dr_grpo") == [(-0.5, 0.5), (0.0,)]
+    assert parts.estimator(toy_config("learner.estimator=spiral")).past == 1024
+    for wrong in ("nothing", "has_variance", "no.such:f", "selfplay.learner.estimators:nothing"):
+        with pytest.raises(NotFound, match=wrong):
+            advantages(wrong)
 
 
 def test_the_warm_cache_depends_on_what_the_weights_depend_on(

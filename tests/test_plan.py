@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from selfplay.config import Config, load
-from selfplay.errors import UserError
+from selfplay.errors import NotFound, UserError
 from selfplay.plan import optimum, plan
 from selfplay.project import Project
+from tests.learner.test_memory import SMOLLM2
 
 
 def test_the_quickstart_prints_its_formulas_with_their_constants(project: Project) -> None:
@@ -25,6 +28,10 @@ def test_the_plan_follows_the_settings(project: Project, toy_config: Callable[..
     rows = {(r.section, r.name): r.value for r in plan(toy_config("rewards.alpha=0.5", "learner.kl=0.1"), project)}
     assert rows["rewards", "proposer"].endswith("1 - 1.5 s")
     assert rows["learning", "KL"].startswith("0.1 k3")
+    notes = {r.name: r.note for r in plan(toy_config("learner.estimator=spiral"), project)}
+    assert "moving average" in notes["advantage"]
+    with pytest.raises(NotFound, match="no estimator `gae`"):
+        list(plan(toy_config("learner.estimator=gae"), project))
 
 
 @pytest.mark.parametrize("size", [2, 4, 5, 8, 16])
@@ -55,3 +62,54 @@ def test_a_threshold_that_no_single_edit_reaches_is_refused(project: Project) ->
     config = load("quickstart", project=project, sets=["game.min_changed_files=2"])
     with pytest.raises(UserError, match="role `injector` edits one file"):
         plan(config, project)
+
+
+def test_alarms_that_end_the_run_are_named_and_an_unknown_one_is_refused(
+    project: Project, toy_config: Callable[..., Config]
+) -> None:
+    rows = {(r.section, r.name): r.value for r in plan(toy_config('alarms.stop=["entropy", "agreement"]'), project)}
+    assert rows["books", "alarms"] == "entropy, agreement end the run, the others warn"
+    assert {r.name: r.value for r in plan(toy_config("alarms.stop=[]"), project)}["alarms"] == "all warn"
+    with pytest.raises(UserError, match="no such alarm"):
+        plan(toy_config('alarms.stop=["entropi"]'), project)
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """A folder with a configuration and no weights."""
+    (tmp_path / "config.json").write_text(json.dumps(SMOLLM2))
+    return tmp_path
+
+
+def memory_of(config: Config, project: Project) -> dict[str, str]:
+    return {row.name: row.value for row in plan(config, project) if row.section == "memory"}
+
+
+def test_the_plan_predicts_memory_from_the_configuration_alone(project: Project, small_model: Path) -> None:
+    sets = [f"policy.model={small_model}", "learner.memory_mb=16000"]
+    rows = memory_of(load("quickstart", project=project, sets=sets), project)
+    assert rows["moments"] == "1076 MB"
+    sizes = {name: int(value.removesuffix(" MB")) for name, value in rows.items() if value.endswith(" MB")}
+    assert sizes.pop("in all") == pytest.approx(sum(sizes.values()), abs=5)
+    assert rows["layers computed again"] == "none"
+    rows = memory_of(load("quickstart", project=project, sets=[*sets[:1], "learner.memory_mb=6000"]), project)
+    assert "micro-batches" in rows["layers computed again"]
+
+
+def test_a_sample_that_can_never_fit_is_refused(project: Project, small_model: Path) -> None:
+    sets = [f"policy.model={small_model}", "learner.memory_mb=1000"]
+    with pytest.raises(UserError, match="one sample of 8192 tokens") as caught:
+        plan(load("quickstart", project=project, sets=sets), project)
+    assert "learner.memory_mb" in str(caught.value.hint)
+
+
+def test_a_model_that_is_not_here_yet_is_said_to_be(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_config: Callable[..., Config]
+) -> None:
+    monkeypatch.setenv("SELFPLAY_CACHE", str(tmp_path))
+    config = load("quickstart", project=project, sets=["policy.model=nobody/nothing-of-this-name"])
+    assert "not on this disk yet" in memory_of(config, project)["unknown"]
+    (tmp_path / "config.json").write_text(json.dumps({"n_embd": 8}))
+    config = load("quickstart", project=project, sets=[f"policy.model={tmp_path}"])
+    assert "not counted" in memory_of(config, project)["unknown"]
+    assert list(memory_of(toy_config(), project)) == ["in all"]

@@ -1,6 +1,6 @@
-"""`selfplay export`: a run's tasks as rows for other tools.
+"""`selfplay export`: a run's tasks as rows, for other tools or for `selfplay eval --on FILE`.
 
-Not here: the rows (`games.code.swebench`).
+Not here: the rows (`games.code.swebench`, `evaluation.tasks`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from selfplay.errors import NotReady, UserError
 if TYPE_CHECKING:
     from selfplay.types import Task
 
-FORMATS = ("swebench",)
+FORMATS = ("swebench", "tasks")
 
 
 @click.command("export", short_help="A run's tasks as rows for other tools.")
@@ -30,20 +30,20 @@ FORMATS = ("swebench",)
 @click.option("--held-out", is_flag=True, help="Also tasks of held-out seeds and of the dev set.")
 @common
 def command(session: Session, run: str, *, form: str, to: Path | None, held_out: bool) -> int:
-    """Write the tasks of RUN as JSON lines, in the columns of SWE-bench.
+    """Write the tasks of RUN as JSON lines: in the columns of SWE-bench, or for `selfplay eval --on FILE` (tasks).
 
-    Each row has the gold patch, the tests that decide, and a script that its public harness can grade. A source
-    archive has no commit: base_commit is a digest of the tree with the bug, which `source` and `bug_patch` make.
+    A row of SWE-bench has the gold patch, the tests that decide, and a script that its public harness can grade. A
+    source archive has no commit: base_commit is a digest of the tree with the bug, which `source` and `bug_patch` make.
     Tests whose names hold white space are left out, since the harness cannot read them. The run is only read.
 
     \b
     Examples:
       selfplay export last --format swebench > tasks.jsonl
-      selfplay export quickstart --to tasks.jsonl --held-out
+      selfplay export quickstart --format tasks --held-out --to tasks.jsonl
     """
     folder = runs.find_run(run, project=session.project)
-    tasks = _tasks(folder, held_out=held_out)
-    rows = _rows(session, folder, tasks)
+    tasks = _tasks(folder, held_out=held_out, form=form)
+    rows = _own_rows(session, folder, tasks) if form == "tasks" else _rows(session, folder, tasks)
     left_out = len(tasks) - len(rows)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if to is not None:
@@ -61,19 +61,30 @@ def command(session: Session, run: str, *, form: str, to: Path | None, held_out:
     return 0
 
 
-def _tasks(folder: Path, *, held_out: bool) -> list[Task]:
+def _tasks(folder: Path, *, held_out: bool, form: str) -> list[Task]:
     """Every task that was minted, by step and id."""
     from selfplay.ledger import Ledger
 
     with Ledger.read(folder) as reader:
-        if reader.run_row().game != "code":
+        if form == "swebench" and reader.run_row().game != "code":
             raise UserError(
                 f"run `{folder.name}` plays `{reader.run_row().game}`, and SWE-bench rows are bugs in code",
-                hint="see what is in it: selfplay inspect " + folder.name,
+                hint=f"for evaluations: selfplay export {folder.name} --format tasks",
             )
         # note: dev tasks are of step -1.
         found = [task for step in range(-1, reader.open_step() + 1) for task in reader.tasks(step)]
     return [task for task in found if held_out or task.split == "train"]
+
+
+def _own_rows(session: Session, folder: Path, tasks: list[Task]) -> list[dict[str, Any]]:
+    from selfplay.evaluation.grounds import config_of
+    from selfplay.evaluation.tasks import digest_of, rows
+    from selfplay.ledger import Ledger
+
+    config, own = config_of(folder, project=session.project)
+    digest = digest_of(config, session.project)
+    with Ledger.read(folder) as reader:
+        return list(rows(tasks, reader.seeds(), config=config, config_digest=own, digest=digest))
 
 
 def _rows(session: Session, folder: Path, tasks: list[Task]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`selfplay ls`: runs, presets, roles, sandboxes, and where each comes from.
+"""`selfplay ls`: runs, presets, roles, sandboxes, and where each comes from; and the alarms, which are built in.
 
 Not here: what is in them.
 """
@@ -16,18 +16,21 @@ from selfplay.cli.session import Session, common
 from selfplay.project import FOLDERS, LISTINGS, Entry
 
 KINDS = ("runs", *LISTINGS.values())
+ALARMS = "alarms"
+"""Listed only where asked for: nobody adds one."""
 
 
 @click.command("ls", short_help="Runs, presets, roles, sandboxes, and where they come from.")
-@click.argument("kind", required=False, type=click.Choice(KINDS))
+@click.argument("kind", required=False, type=click.Choice((*KINDS, ALARMS)))
 @common
 def command(session: Session, kind: str | None) -> None:
-    """Runs, presets, roles, sandboxes, and where each comes from.
+    """Runs, presets, roles, sandboxes, and where each comes from; `ls alarms`: what is watched while a run plays.
 
     \b
     Examples:
       selfplay ls
       selfplay ls roles --json
+      selfplay ls alarms
     """
     found = {name: _rows(session, name) for name in ((kind,) if kind else KINDS)}
     if session.json:
@@ -42,6 +45,10 @@ def command(session: Session, kind: str | None) -> None:
 
 
 def _rows(session: Session, kind: str) -> list[dict[str, Any]]:
+    if kind == ALARMS:
+        from selfplay.alarms import ALARMS as alarms
+
+        return [{"name": name, "about": alarm.about, "fix": alarm.fix} for name, alarm in alarms.items()]
     project = session.project
     if kind == "runs":
         return [
@@ -76,6 +83,8 @@ def _print(session: Session, rows: list[dict[str, Any]]) -> None:
         if "written" in row:
             ago = duration(max(0.0, time.time() - row["written"]))
             table.add_row(f"  {row['name']}", f"{ago} ago", Text(_short(row["path"])))
+        elif "fix" in row:
+            table.add_row(f"  {row['name']}", "", Text(f"{row['about']}\nto do: {row['fix']}"))
         else:
             hides = f" (hides {_short(row['hides'])})" if row["hides"] else ""
             table.add_row(f"  {row['name']}", row["origin"], Text(f"{row['about']}{hides}"))

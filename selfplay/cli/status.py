@@ -43,7 +43,7 @@ def command(session: Session, run: str | None) -> int:
 def _one(session: Session, text: str) -> int:
     from selfplay.views.status import run_data, run_screen
 
-    view = look(runs.find_run(text, project=session.project))
+    view = look(runs.find_run(text, project=session.project), evaluation=True)
     if session.json:
         session.answer("status", run_data(view), run=view.name)
     else:
@@ -77,19 +77,21 @@ def _all(session: Session) -> int:
     return 0
 
 
-def look(folder: Path) -> RunView:
-    """The run in `folder`, as the screens see it.
+def look(folder: Path, *, evaluation: bool = False) -> RunView:
+    """The run in `folder`, as the screens see it; its newest `evaluation` only where it is asked for.
 
     Raises:
         NotFound, UserError, RunFailed: as `Ledger.read`.
     """
     from selfplay.ledger import Ledger
     from selfplay.ledger.lock import holder
+    from selfplay.views.evaluation import newest
     from selfplay.views.status import RunView
 
     with Ledger.read(folder) as reader:
         status = reader.status()
         alarms = reader.alarms()[-ALARMS:] if status.num_alarms else ()
+        held_out = newest(reader) if evaluation else None
     held = holder(folder)
     return RunView(
         name=folder.name,
@@ -98,6 +100,7 @@ def look(folder: Path) -> RunView:
         steps=_planned_steps(folder, otherwise=status.run.config.get("run.steps")),
         holder=f"process {held.pid} on {held.host}" if held is not None else None,
         alarms=alarms,
+        evaluation=held_out,
     )
 
 

@@ -33,6 +33,8 @@ class Config(BaseModel):
     warmup: tables.Warmup = tables.Warmup()
     learner: tables.Learner = tables.Learner()
     rewards: tables.Rewards = tables.Rewards()
+    eval: tables.Eval = tables.Eval()
+    alarms: tables.Alarms = tables.Alarms()
 
     _provenance: dict[str, str] = PrivateAttr(default_factory=dict)
     _name: str = PrivateAttr(default="")
@@ -141,10 +143,10 @@ def expected(info: FieldInfo) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A JSON value as TOML: strings quoted, booleans in lower case.
+    """A JSON value as TOML: strings quoted, booleans in lower case, objects as inline tables.
 
     Raises:
-        TypeError: None and tables have no TOML value.
+        TypeError: None has no TOML value.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -155,7 +157,13 @@ def toml_value(value: Any) -> str:
         return f'"{escaped}"'
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(part) for part in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_toml_key(name)} = {toml_value(part)}' for name, part in value.items())}}}"
     raise TypeError(f"{value!r} has no TOML form")
+
+
+def _toml_key(name: str) -> str:
+    return name if name and all(c.isascii() and (c.isalnum() or c in "_-") for c in name) else toml_value(name)
 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -180,6 +188,8 @@ def _kind(annotation: Any) -> str:
         return f"one of {', '.join(map(str, parts))}" if len(parts) > 1 else f"`{parts[0]}`"
     if origin in (Union, UnionType):
         return " or ".join(_kind(part) for part in parts if part is not type(None))
+    if origin is dict:
+        return "an inline table of numbers, strings and booleans"
     if origin is tuple:
         if parts[-1] is Ellipsis:
             return f"a list ({_kind(parts[0])} each)"

@@ -1,4 +1,4 @@
-"""Every setting of a run: its table, type, default and meaning. At most 60 keys, each owned by one component.
+"""Every setting of a run: its table, type, default and meaning. At most 72 keys, each owned by one component.
 
 A key either affects results (it is part of the digest that guards resume) or it does not (it may change
 between launches of one run); each says which.
@@ -19,6 +19,8 @@ def key(default: Any, text: str, *, affects_results: bool = True, **bounds: Any)
 
 
 Weight = Annotated[float, Field(ge=0.0)]
+Options = dict[str, bool | int | float | str]
+"""An inline table: what it may hold is checked by what it belongs to."""
 
 
 class Table(BaseModel):
@@ -66,7 +68,11 @@ class Game(Table):
 class Curriculum(Table):
     """What is played next."""
 
-    choose: str = key("uniform", "How seeds are picked: `uniform`, or `module:function`.")
+    choose: str = key(
+        "uniform",
+        "What picks the next: `uniform`, `frontier`, `ssr`, `ssp`, `ladder`, `bandit`, or `module:function`.",
+    )
+    options: Options = key({}, "Options of what `curriculum.choose` names, e.g. `{replay = 0.3}`.")
     seeds: int = key(2, "Seeds a step.", ge=1)
 
 
@@ -137,19 +143,64 @@ class Learner(Table):
     lr: float = key(1e-6, "Learning rate of AdamW.", gt=0.0)
     weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0.0)
     dtype: Literal["bfloat16", "float32"] = key("bfloat16", "Type of the forward pass; parameters stay float32.")
-    estimator: str = key("grpo", "Advantages: `grpo`, `dr_grpo`, `rloo`, `raw`, or `module:function`.")
-    loss: str = key("token_mean", "`token_mean`, `sequence_mean`, `dual_clip`, `gspo`, `cispo`, or `module:function`.")
+    estimator: str = key(
+        "grpo",
+        "Advantages: `grpo`, `dr_grpo`, `rloo`, `batch_std`, `dr_mas`, `spiral`, `raw`, or `module:function`.",
+    )
+    loss: str = key(
+        "token_mean",
+        "`token_mean`, `sequence_mean`, `dr_grpo`, `dual_clip`, `gspo`, `cispo`, or `module:function`.",
+    )
     clip_low: float = key(0.2, "The probability ratio is clipped below 1 - this.", ge=0.0, le=1.0)
     clip_high: float = key(0.28, "The probability ratio is clipped above 1 + this.", ge=0.0)
     kl: float = key(0.0, "Weight of the divergence from the post-warm-up weights; 0: none.", ge=0.0)
+    kl_estimator: Literal["k1", "k2", "k3"] = key("k3", "How that divergence is estimated.")
+    correction: Literal["none", "token_truncated", "sequence_truncated", "icepop", "sequence_masked"] = key(
+        "none", "Importance weights for a sampler whose probabilities differ from the learner's."
+    )
+    optimizer: Literal["adamw", "adamw8bit"] = key("adamw", "`adamw8bit` keeps moments in 8 bits.")
+    ramp: int = key(0, "Updates of play over which the learning rate rises.", ge=0)
+    lora_rank: int = key(0, "Rank of the adapters that are trained; 0: all weights are.", ge=0)
     max_grad_norm: float = key(1.0, "The gradient's norm is clipped to this.", gt=0.0)
-    token_budget: int = key(4096, "Tokens a micro-batch, padding included.", ge=64)
+    token_budget: int = key(4096, "Tokens a micro-batch.", ge=64)
+    memory_mb: int = key(
+        0,
+        "Memory that learner and sampler may use: layers are computed again where they would need more, and what cannot "
+        "fit is refused. 0: half of the machine's, nothing refused.",
+        affects_results=False,
+        ge=0,
+    )
 
 
 class Rewards(Table):
     """What a verdict is worth."""
 
-    proposer: str = key("ssr", "Worth of a proposal: `ssr`, or `module:function`.")
+    proposer: str = key(
+        "ssr",
+        "Worth of a proposal: `ssr`, `ssp`, `azr`, `rzero`, `spice`, `drzero`, `learnability`, `hint_regret`, "
+        "or `module:function`.",
+    )
+    options: Options = key({}, "Constants of `rewards.proposer`, e.g. `{invalid = 0}`.")
     solver: str = key("plus_minus_one", "Worth of an attempt: `plus_minus_one`, `zero_one`, or `module:function`.")
     alpha: float = key(0.8, "SSR's penalty for a task that none or all of the attempts solve.", ge=0.0)
     novelty: float = key(0.0, "Where a step holds copies of one task, each loses this x (copies - 1) / P.", ge=0.0)
+
+
+class Eval(Table):
+    """How the held-out seeds are looked at while the run plays."""
+
+    every: int = key(0, "Steps between two evaluations on held-out seeds; 0: none.", ge=0)
+    tasks: int = key(16, "Held-out tasks, each a procedural one, and as many held-out seeds to propose on.", ge=1)
+    attempts: int = key(4, "Attempts a task: k of pass@k.", ge=1)
+
+
+class Alarms(Table):
+    """What is watched, beside what always stops a run: numbers that are not finite."""
+
+    stop: tuple[str, ...] = key(
+        ("agreement",), "Alarms that end the run; the others warn. Names: `selfplay ls alarms`.", affects_results=False
+    )
+    agreement: float = key(
+        0.25, "Largest mean difference of sampler's and learner's log-probabilities on the probe.", gt=0.0
+    )
+    entropy_floor: float = key(0.05, "A role's mean entropy below this is an alarm, in nats.", ge=0.0)

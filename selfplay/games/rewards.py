@@ -1,7 +1,8 @@
 """What a proposal and an attempt are worth, as functions of verdicts alone.
 
-What is covered: the published proposer reward of SSR and the solver's plus or minus one, each with its formula as text
-for `selfplay run --plan`. What is not: groups, advantages, roles' weights (`learner`), novelty terms.
+What is covered: the published proposer rewards as one table (`PROPOSER`), each with its formula as text for
+`selfplay run --plan`, and the solver's plus or minus one. s is the solve rate, k of n decided attempts passed. What is
+not: groups, advantages, roles' weights (`learner`), what several copies of a task lose (`loop.grade`).
 
 Example:
     >>> ssr = SelfPlaySwe()
@@ -13,10 +14,30 @@ Example:
 
 from __future__ import annotations
 
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from math import exp
 from typing import Protocol
 
 from selfplay.errors import UserError
 from selfplay.types import record
+
+
+@record
+class Beside:
+    """What some rewards look at beside the attempts; a game that knows none of it passes nothing."""
+
+    formed: bool = True
+    """Could the proposal be read at all? AZR pays less for one that could not."""
+    share: float = 0.0
+    """Share of the step's proposals that are like this one, itself included; 0: not known. R-Zero subtracts it."""
+    hinted: tuple[int, int] | None = None
+    """(passed, decided) of the attempts that saw a hint."""
+
+
+ALONE = Beside()
 
 
 class ProposerReward(Protocol):
@@ -27,7 +48,12 @@ class ProposerReward(Protocol):
         """The reward as text, constants filled in; s is the solve rate."""
         ...
 
-    def __call__(self, valid: bool, passed: int, decided: int) -> float | None:
+    @property
+    def invalid(self) -> float:
+        """What a proposal that is no task is paid."""
+        ...
+
+    def __call__(self, valid: bool, passed: int, decided: int, beside: Beside = ALONE) -> float | None:
         """The reward for a proposal whose task was solved in `passed` of `decided` attempts; None: not decided."""
         ...
 
@@ -58,21 +84,154 @@ class SelfPlaySwe:
         """The reward as text, constants filled in."""
         return f"{self.invalid:g} if invalid, {-self.alpha:g} if s is 0 or 1, else 1 - {1 + self.alpha:g} s"
 
-    def __call__(self, valid: bool, passed: int, decided: int) -> float | None:
+    def __call__(self, valid: bool, passed: int, decided: int, beside: Beside = ALONE) -> float | None:
         """The reward; None where a valid proposal has fewer than `min_viable` decided attempts.
 
         Raises:
             ValueError: counts that cannot be.
         """
-        if not 0 <= passed <= decided:
-            raise ValueError(f"{passed} of {decided} attempts passed")
-        if not valid:
-            return self.invalid
-        if decided < self.min_viable:
-            return None
+        if not viable(passed, decided, self.min_viable) or not valid:
+            return None if valid else self.invalid
         if passed in (0, decided):
             return -self.alpha
         return 1.0 - (1.0 + self.alpha) * passed / decided
+
+
+Worth = Callable[[int, int, Beside, Mapping[str, float]], float | None]
+"""(passed, decided, beside, constants) of a valid proposal -> its worth."""
+
+
+@record
+class Row:
+    """A published reward: what a valid proposal is worth, its constants, and the words for both."""
+
+    worth: Worth
+    words: str
+    """The formula of a valid one; `{name}` stands for a constant."""
+    constants: Mapping[str, float]
+    """`invalid` is what an invalid proposal is paid; `malformed` one that cannot be read, where that differs."""
+    source: str
+
+
+@record
+class Tabled:
+    """A row with its constants filled in."""
+
+    row: Row
+    constants: Mapping[str, float]
+    min_viable: int = 6
+    """Fewest decided attempts that give a solve rate."""
+
+    @property
+    def invalid(self) -> float:
+        """What an invalid proposal is paid."""
+        return self.constants["invalid"]
+
+    @property
+    def formula(self) -> str:
+        """The reward as text, constants filled in."""
+        shown = {name: f"{value:g}" for name, value in self.constants.items()}
+        malformed = f" ({shown['malformed']} if unreadable)" if "malformed" in shown else ""
+        return f"{shown['invalid']} if invalid{malformed}, else {self.row.words.format(**shown)}"
+
+    def __call__(self, valid: bool, passed: int, decided: int, beside: Beside = ALONE) -> float | None:
+        """The reward; None where a valid proposal has fewer than `min_viable` decided attempts.
+
+        Raises:
+            ValueError: counts that cannot be.
+        """
+        enough = viable(passed, decided, self.min_viable)
+        if not valid:
+            return self.constants.get("malformed", self.invalid) if not beside.formed else self.invalid
+        return self.row.worth(passed, decided, beside, self.constants) if enough else None
+
+
+def viable(passed: int, decided: int, least: int) -> bool:
+    """Do the attempts give a solve rate?
+
+    Raises:
+        ValueError: counts that cannot be.
+    """
+    if not 0 <= passed <= decided:
+        raise ValueError(f"{passed} of {decided} attempts passed")
+    return decided >= max(1, least)
+
+
+def _regret(k: int, n: int, beside: Beside, c: Mapping[str, float]) -> float | None:
+    if beside.hinted is None or not beside.hinted[1]:
+        return None
+    return beside.hinted[0] / beside.hinted[1] - k / n
+
+
+PROPOSER: Mapping[str, Row] = {
+    "ssp": Row(
+        worth=lambda k, n, beside, c: 1.0 - k / n,
+        words="1 - s",
+        constants={"invalid": 0.0},
+        source="SSP, arXiv 2510.18821, section 3; a constant of -0.1 for invalid ones ruined it",
+    ),
+    "azr": Row(
+        worth=lambda k, n, beside, c: 1.0 - k / n if k else 0.0,
+        words="0 if s is 0, else 1 - s",
+        constants={"invalid": -0.5, "malformed": -1.0},
+        source="Absolute Zero, arXiv 2505.03335",
+    ),
+    "rzero": Row(
+        worth=lambda k, n, beside, c: min(k, n - k) / n - c["repeated"] * beside.share,
+        words="min(s, 1 - s) - {repeated} (share of proposals like it)",
+        constants={"invalid": -1.0, "repeated": 1.0},
+        source="R-Zero, arXiv 2508.05004, as in its code; the paper has 1 - 2 |s - 1/2|",
+    ),
+    "spice": Row(
+        worth=lambda k, n, beside, c: exp(-((k / n * (1 - k / n) - c["peak"]) ** 2) / (2.0 * c["width"])),
+        words="exp(-(s (1 - s) - {peak})^2 / (2 {width}))",
+        constants={"invalid": -0.1, "peak": 0.25, "width": 0.01},
+        source="SPICE, arXiv 2510.24684",
+    ),
+    "drzero": Row(
+        worth=lambda k, n, beside, c: (n - k) / (n - 1) if 0 < k < n else 0.0,
+        words="(n - k) / (n - 1) if 0 < s < 1, 0 if not",
+        constants={"invalid": 0.0},
+        source="Dr. Zero, arXiv 2601.07055: the difficulty; its half for the format is the game's affair",
+    ),
+    "learnability": Row(
+        worth=lambda k, n, beside, c: 4.0 * (k + 1) * (n - k + 1) / ((n + 2) * (n + 3)),
+        words="4 (k+1)(n-k+1) / ((n+2)(n+3)) = 4 E[p (1-p)]",
+        constants={"invalid": 0.0},
+        source="p (1 - p) of Sampling for Learnability, arXiv 2408.15099, under a uniform prior of p",
+    ),
+    "hint_regret": Row(
+        worth=_regret,
+        words="s with a hint - s, None where no attempt had one",
+        constants={"invalid": 0.0},
+        source="SPADE, arXiv 2608.19197; it does not check validity, so 0 is ours",
+    ),
+}
+"""Name -> published reward; `ssr` is `SelfPlaySwe`."""
+
+
+@record
+class Dotted:
+    """A reward given by dotted path: `function(valid, passed, decided, beside)`."""
+
+    name: str
+    function: Callable[[bool, int, int, Beside], float | None] = field(compare=False)
+    min_viable: int = 6
+
+    @property
+    def formula(self) -> str:
+        """Its name: what it computes is its author's."""
+        return f"as {self.name} says"
+
+    @property
+    def invalid(self) -> float:
+        """What it pays an invalid proposal; nothing counts as 0."""
+        return self.function(False, 0, 0, ALONE) or 0.0
+
+    def __call__(self, valid: bool, passed: int, decided: int, beside: Beside = ALONE) -> float | None:
+        """The reward; None where a valid proposal has fewer than `min_viable` decided attempts."""
+        enough = viable(passed, decided, self.min_viable)
+        return self.function(valid, passed, decided, beside) if enough or not valid else None
 
 
 @record
@@ -92,15 +251,45 @@ class PlusMinusOne:
         return self.right if passed else self.wrong
 
 
-def proposer_reward(name: str, *, alpha: float = 0.8, min_viable: int = 6) -> ProposerReward:
-    """The proposer reward of that name.
+def proposer_reward(
+    name: str, *, alpha: float = 0.8, min_viable: int = 6, options: Mapping[str, object] | None = None
+) -> ProposerReward:
+    """The proposer reward of that name, or of that dotted path; `options` replace its constants.
+
+    `alpha` is SSR's; the other rewards have no such constant.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, it has no such constant, or a constant is no number.
     """
-    if name != "ssr":
-        raise UserError(f"no proposer reward `{name}`", hint="the one there is: ssr")
-    return SelfPlaySwe(alpha=alpha, min_viable=min_viable)
+    given = options or {}
+    if ":" in name:
+        _refuse(given, {}, name)
+        return Dotted(name=name, function=_imported(name), min_viable=min_viable)
+    if name == "ssr":
+        constants = _refuse(given, {"invalid": -1.0}, name)
+        return SelfPlaySwe(alpha=alpha, min_viable=min_viable, invalid=constants["invalid"])
+    if name not in PROPOSER:
+        there = ", ".join(("ssr", *PROPOSER))
+        raise UserError(f"no proposer reward `{name}`", hint=f"those there are: {there}, or module:function")
+    row = PROPOSER[name]
+    return Tabled(row=row, constants=_refuse(given, row.constants, name), min_viable=min_viable)
+
+
+def refuse_unbalanced(reward: ProposerReward, *, name: str, estimator: str) -> None:
+    """A constant loss for invalid proposals needs a baseline that takes it away again.
+
+    Without one every proposal's tokens are pushed down while most are invalid: in SSP (arXiv 2510.18821) -0.1 took the
+    valid rate to 0.0056. SSR pays -1 and survives, since its advantages subtract the group's mean.
+
+    Raises:
+        UserError: the estimator subtracts nothing and the reward is negative.
+    """
+    if estimator.rpartition(":")[2] == "raw" and reward.invalid < 0.0:
+        raise UserError(
+            f"reward `{name}` pays {reward.invalid:g} for an invalid proposal, and estimator `{estimator}` subtracts "
+            f"no baseline: this pushes every proposal down, and ruined SSP with -0.1",
+            hint="pay nothing: -s 'rewards.options={invalid=0}'; or subtract a baseline: -s learner.estimator=grpo",
+        )
 
 
 def solver_reward(name: str) -> SolverReward:
@@ -114,3 +303,25 @@ def solver_reward(name: str) -> SolverReward:
     if name == "zero_one":
         return PlusMinusOne(right=1.0, wrong=0.0)
     raise UserError(f"no solver reward `{name}`", hint="those there are: plus_minus_one, zero_one")
+
+
+def _imported(name: str) -> Callable[[bool, int, int, Beside], float | None]:
+    module, _, attribute = name.partition(":")
+    try:
+        found: Callable[[bool, int, int, Beside], float | None] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"no proposer reward `{name}`: {error}", hint="module:function that can be imported") from error
+    return found
+
+
+def _refuse(given: Mapping[str, object], known: Mapping[str, float], name: str) -> dict[str, float]:
+    """The constants with those given in their place."""
+    for option, value in given.items():
+        if option not in known:
+            near = difflib.get_close_matches(option, list(known), n=1, cutoff=0.5)
+            said = f"did you mean `{near[0]}`? " if near else ""
+            hint = f"{said}its constants: {', '.join(known) or 'none'}"
+            raise UserError(f"reward `{name}` has no constant `{option}` (rewards.options)", hint=hint)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"constant `{option}` of reward `{name}` is {value!r}, expected a number")
+    return {option: float(given.get(option, value)) for option, value in known.items()}  # type: ignore[arg-type]

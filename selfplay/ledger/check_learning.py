@@ -16,11 +16,17 @@ from selfplay.ledger.blobs import Blob, unpack
 from selfplay.ledger.found import Found, one
 
 VARIANCE_FLOOR = 1e-6
-"""Rewards closer together than this are the same (`batches`)."""
+"""Rewards closer together than this are the same (`learner.estimators`)."""
+
+COMPARING = ("grpo", "dr_grpo", "rloo", "batch_std")
+"""Estimators that compare siblings only: to them a group without variance teaches nothing."""
 
 _MEMBERS = """
 SELECT g.id AS group_id, g.num_members, g.informative, g.step AS step, g.role, g.subject_id, m.position, m.reward,
-    m.advantage, m.trajectory_id, t.step AS own_step, t.role AS own_role, t.subject_id AS own_subject,
+    m.advantage, m.trajectory_id, t.step AS own_step, t.role AS own_role,
+    CASE WHEN g.subject_id LIKE 'cell:%' THEN (SELECT 'cell:' || coalesce(json_extract(s.payload, '$.strategy'), '')
+        || '/' || coalesce(json_extract(s.payload, '$.hop'), 0) FROM seeds s WHERE s.id = t.subject_id)
+    ELSE t.subject_id END AS own_subject,
     (SELECT v.reward FROM verdicts v WHERE v.trajectory_id = t.id
      AND v.stage = CASE t.stage WHEN 'propose' THEN 'grade' ELSE 'judge' END) AS decided
 FROM groups g LEFT JOIN group_members m ON m.group_id = g.id LEFT JOIN trajectories t ON t.id = m.trajectory_id
@@ -30,17 +36,19 @@ WHERE {where} ORDER BY g.rowid, m.position
 
 def groups(connection: sqlite3.Connection, found: Found, *, where: str = "1", given: tuple[int, ...] = ()) -> None:
     """Each group has its members, their rewards as decided, and advantages that fit the rewards."""
+    (estimator,) = connection.execute("SELECT json_extract(config, '$.\"learner.estimator\"') FROM runs").fetchone()
     members: list[sqlite3.Row] = []
     for row in connection.execute(_MEMBERS.format(where=where), given):
         if members and members[0]["group_id"] != row["group_id"]:
-            _group(members, found)
+            _group(members, found, compares=estimator in COMPARING)
             members = []
         members.append(row)
     if members:
-        _group(members, found)
+        _group(members, found, compares=estimator in COMPARING)
 
 
-def _group(members: Sequence[sqlite3.Row], found: Found) -> None:
+def _group(members: Sequence[sqlite3.Row], found: Found, *, compares: bool) -> None:
+    """`compares`: nothing but its own siblings gives a member of this run an advantage."""
     found.count += 1
     first = members[0]
     name = f"group {first['group_id']}"
@@ -53,12 +61,11 @@ def _group(members: Sequence[sqlite3.Row], found: Found) -> None:
     )
     found.unless(all(m["reward"] == m["decided"] for m in members), f"{name}: a reward is not what was decided")
     rewards = [m["reward"] for m in members]
-    informative = len(members) > 1 and max(rewards) - min(rewards) > VARIANCE_FLOOR
-    found.unless(informative == bool(first["informative"]), f"{name}: its rewards say otherwise whether it teaches")
     pairs = sorted((m["reward"], m["advantage"]) for m in members)
-    if not informative:
-        found.unless(not any(advantage for _, advantage in pairs), f"{name}: it teaches nothing, yet has advantages")
-        return
+    varied = len(members) > 1 and max(rewards) - min(rewards) > VARIANCE_FLOOR
+    informative = varied or any(advantage for _, advantage in pairs)
+    found.unless(informative == bool(first["informative"]), f"{name}: its rewards say otherwise whether it teaches")
+    found.unless(varied or not informative or not compares, f"{name}: its rewards are the same, yet it has advantages")
     for (low, small), (high, large) in pairwise(pairs):
         if small > large or (low == high and small != large):
             found.problem(f"{name}: its advantages are not in the order of its rewards")

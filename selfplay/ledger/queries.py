@@ -13,14 +13,15 @@ import json
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from selfplay.errors import NotFound, RunFailed
-from selfplay.ledger import bulk, compare, files, tally, unpack
+from selfplay.ledger import bulk, compare, files, history, tally, unpack
 from selfplay.ledger.bulk import Ask
+from selfplay.ledger.curricula import CurriculumQueries
 from selfplay.ledger.records import AlarmRow, ControlRow, FaultRow, Launch, ParentRow, RunRow, Status, StepRow
 from selfplay.types import (
     Choice,
@@ -38,13 +39,15 @@ from selfplay.types import (
     task_id,
 )
 
+T = TypeVar("T")
+
 _CHUNK = 500
 """Ids a statement; SQLite takes 32,766 parameters, older ones 999."""
 
 _LAST_CLOSED = "SELECT coalesce(max(step), -1) AS step FROM steps"
 
 
-class Reader:
+class Reader(CurriculumQueries):
     """A run, open for reading; any thread may ask. Every method may raise RunFailed where the file is damaged."""
 
     def __init__(self, folder: Path) -> None:
@@ -114,7 +117,7 @@ class Reader:
                 open=tally.after_step(self._connection, last),
                 last_step=_step(closed[0]) if closed else None,
                 num_seeds=_counts(ask("SELECT split AS name, count(*) AS num FROM seeds GROUP BY split")),
-                num_tasks=ask("SELECT count(*) AS num FROM tasks")[0]["num"],
+                num_tasks=ask(_NUM_TASKS)[0]["num"],
                 num_updates={
                     phase: num for phase, num in zip(("warmup", "play"), ask(_NUM_UPDATES)[0], strict=True) if num
                 },
@@ -148,14 +151,6 @@ class Reader:
         """The choices of a step, by index."""
         rows = self._rows("SELECT * FROM choices WHERE step = ? ORDER BY position", step)
         return tuple(unpack.choice_of(row) for row in rows)
-
-    def played_seeds(self, *, before: int) -> dict[str, int]:
-        """How often each seed was chosen for a proposal in closed steps below `before`."""
-        sql = (
-            "SELECT subject_id AS name, count(*) AS num FROM choices "
-            f"WHERE mode = 'propose' AND step < ? AND step <= ({_LAST_CLOSED}) GROUP BY subject_id"
-        )
-        return _counts(self._rows(sql, before))
 
     def task(self, task_id: str) -> Task | None:
         """The task of that id."""
@@ -260,6 +255,11 @@ class Reader:
         """The groups that a trajectory is in: its advantages."""
         return self._groups("g.id IN (SELECT group_id FROM group_members WHERE trajectory_id = ?)", trajectory_id)
 
+    def past_rewards(self, before: int, role: str, limit: int) -> tuple[float, ...]:
+        """The newest rewards of a role in steps below `before` that are closed, at most `limit`, oldest first."""
+        with self._snapshot() as ask:
+            return history.past_rewards(ask, before, role, limit)
+
     def updates(self, phase: Phase | None = None, *, after: int | None = None) -> tuple[Update, ...]:
         """The updates (of a phase; of steps above `after`), warm-up first, by step."""
         which, given = [], []
@@ -293,9 +293,9 @@ class Reader:
         """The step that is played next, or is half played."""
         return self.last_closed_step() + 1
 
-    def step_rows(self) -> tuple[StepRow, ...]:
-        """Every closed step, in order."""
-        return tuple(_step(row) for row in self._rows(_STEPS + " ORDER BY step"))
+    def step_rows(self, *, after: int = -1) -> tuple[StepRow, ...]:
+        """Every closed step above `after`, in order."""
+        return tuple(_step(row) for row in self._rows(_STEPS + " WHERE step > ? ORDER BY step", after))
 
     # The whole.
 
@@ -320,6 +320,11 @@ class Reader:
 
     # How it is asked.
 
+    def ask(self, question: Callable[[Ask], T]) -> T:
+        """What `question` finds in one snapshot; for questions that have a file of their own (`held_out`)."""
+        with self._snapshot() as ask:
+            return question(ask)
+
     def _before_read(self) -> None:
         """For a writer: make what was appended visible."""
 
@@ -342,16 +347,13 @@ class Reader:
             return ask(sql, *given)
 
     def _trajectories(self, which: str, *given: Any) -> tuple[Trajectory, ...]:
-        with self._snapshot() as ask:
-            return bulk.trajectories(ask, which, *given)
+        return self.ask(lambda ask: bulk.trajectories(ask, which, *given))
 
     def _groups(self, which: str, *given: Any) -> tuple[Group, ...]:
-        with self._snapshot() as ask:
-            return bulk.groups(ask, which, *given)
+        return self.ask(lambda ask: bulk.groups(ask, which, *given))
 
     def _updates(self, which: str, *given: Any) -> tuple[Update, ...]:
-        with self._snapshot() as ask:
-            return bulk.updates(ask, which, *given)
+        return self.ask(lambda ask: bulk.updates(ask, which, *given))
 
 
 _STEPS = "SELECT step, opened_at, at, stage_seconds, counts, tallies, totals FROM steps"
@@ -359,6 +361,8 @@ _LAUNCHES = "SELECT l.*, e.at AS ended_at, e.how AS how FROM launches l LEFT JOI
 # note: a bare count(*) is one instruction, a condition visits each row; the warm-up is short, the play is not.
 _WARMUPS = "(SELECT count(*) FROM updates WHERE phase = 'warmup')"
 _NUM_UPDATES = f"SELECT {_WARMUPS}, (SELECT count(*) FROM updates) - {_WARMUPS}"
+# note: without the tasks that a dev set or an evaluation was given.
+_NUM_TASKS = "SELECT count(*) - (SELECT count(*) FROM tasks WHERE step = -1) AS num FROM tasks"
 _POLICY_VERSION = (
     "SELECT coalesce((SELECT policy_version FROM updates ORDER BY rowid DESC LIMIT 1), "
     "(SELECT policy_version FROM parents), 0) AS version"

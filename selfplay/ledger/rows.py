@@ -39,7 +39,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "launches": ("pid", "host", "engine_version"),
     "launch_ends": ("launch_id", "how"),
     "seeds": ("id", "game", "source", "payload", "split"),
-    "choices": ("step", "position", "mode", "subject_id", "score", "why"),
+    "choices": ("step", "position", "mode", "subject_id", "score", "why", "terms"),
     "trajectories": (
         *("id", "step", "stage", "role", "subject_id", "position", "attempt", "stop", "policy_low", "policy_high"),
         *("num_turns", "num_sampled", "fault", "seconds", "token_ids", "logprobs", "texts", "results"),
@@ -92,7 +92,7 @@ BLOB_COLUMNS: dict[str, tuple[str, ...]] = {
 
 JSON_COLUMNS = frozenset(
     {"config", "payload", "parts", "evidence", "fault", "metrics", "stage_seconds", "counts", "tallies", "totals"}
-    | {"arguments", "changed"}
+    | {"arguments", "changed", "terms"}
 )
 
 UNTIMED = frozenset({"turns", "tool_calls", "groups", "group_members"})
@@ -139,7 +139,8 @@ def _(seed: Seed) -> list[Row]:
 @of.register
 def _(choice: Choice) -> list[Row]:
     score = _real(choice.score, "Choice.score")
-    return [Row("choices", (choice.step, choice.index, choice.mode, choice.subject_id, score, clean(choice.why)))]
+    own = (choice.step, choice.index, choice.mode, choice.subject_id, score, clean(choice.why), dump(choice.terms))
+    return [Row("choices", own)]
 
 
 @of.register

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from selfplay.ledger import second
+from selfplay.ledger import second, third
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-VERSION = 2
+VERSION = 3
 """Number of migrations; a file's own is `PRAGMA user_version`."""
 
 APPLICATION_ID = 0x73656C66
@@ -274,7 +274,7 @@ GUARDS = {
 
 def statements() -> list[str]:
     """The SQL of all versions, a statement each."""
-    return [*first(), *second.statements()]
+    return [*first(), *second.statements(), *third.statements()]
 
 
 def first() -> list[str]:
@@ -319,6 +319,11 @@ def migrations() -> Migrations:
         for statement in second.statements():
             db.execute(statement)
 
+    @ledger()
+    def m003_terms_of_choices(db: Database) -> None:
+        for statement in third.statements():
+            db.execute(statement)
+
     return ledger
 
 
@@ -336,6 +341,7 @@ def document() -> str:
             if dashes:
                 column, kind, *_ = declared.rstrip(",").split()
                 parts.append(f"| `{column}` | {kind} | {what} |")
+        parts += [f"| `{column}` | {kind} | {what} |" for column, (kind, what) in third.COLUMNS.get(name, {}).items()]
         parts.append("")
     states = second.VIEW_COMMENTS
     parts.append(f"## Views\n\n### trajectory_states\n\n{states['']}\n\n| column | what |\n|---|---|")
@@ -357,6 +363,7 @@ What came out. One folder a run; git ignores all but this page.
 | `ledger.vN.db` | copy made before a migration away from schema N |
 | `config.toml` | the resolved configuration; itself a valid input |
 | `weights/` | saves |
+| `evals/` | what `selfplay eval` played on the run's held-out tasks, a small ledger each |
 | `logs/` | one folder a launch |
 
 Read it with `selfplay inspect`, `selfplay status`, or any SQLite tool on the same host

@@ -32,6 +32,7 @@ def choice_of(row: sqlite3.Row) -> Choice:
         subject_id=row["subject_id"],
         score=row["score"],
         why=row["why"],
+        terms=json.loads(row["terms"]),
     )
 
 

@@ -6,7 +6,7 @@ the other rows nor on how far the keys are padded, which `scaled_dot_product_att
 under `NAME` and is active only inside `decoding`, so that the learner keeps the model's own attention.
 
 Not here: prefill (a plain forward of one prompt), sampling, what a row is for (`engine`). Attention with
-sinks, position biases or recurrent state is refused (`check_model`).
+sinks, position biases or recurrent state is refused, and mixtures of experts (`check_model`).
 
 Shapes: B rows, H query heads, K key/value heads, G = H / K, T key capacity, D head width.
 """
@@ -33,6 +33,9 @@ ROW_TILE = 4
 do elementwise functions to the numbers left over from their vectors."""
 _CHUNK = 128
 """Longest sum over keys in float32: from 256 keys on the library splits sums by their length."""
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""What the families of mixtures call their number of experts."""
 
 Tables = tuple[torch.Tensor, torch.Tensor]
 """Keys and values of one layer, [rows, K, T, D] each."""
@@ -92,7 +95,7 @@ def decode_attention(
     step: Step = _active.step
     rows, heads, _, width = query_BH1D.shape
     kv_heads = key_BKTD.shape[1]
-    query_BKGD = query_BH1D.reshape(rows, kv_heads, heads // kv_heads, width)
+    query_BKGD = query_BH1D.reshape(rows, kv_heads, heads // kv_heads, width).to(key_BKTD.dtype)
     scores_BKGT = torch.matmul(query_BKGD, key_BKTD.transpose(2, 3))
     scale = width**-0.5 if scaling is None else scaling
     mask_B11T = step.mask(sliding_window or 0)
@@ -137,7 +140,7 @@ class RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         keys, values = self.tables
         for table, states in ((keys, key_states), (values, value_states)):
             width = states.shape[-1]
-            table.view(-1, width).index_copy_(0, slots, states.reshape(-1, width))
+            table.view(-1, width).index_copy_(0, slots, states.reshape(-1, width).to(table.dtype))
         return keys[:rows], values[:rows]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -184,11 +187,11 @@ class RowCache(Cache):
             layer.tables = (layer.tables[0], _resized(values, rows=need_rows, capacity=need, kept=kept))
         self.rows, self.capacity = need_rows, need
 
-    def place(self, prompt: Sequence[Tables], *, row: int) -> None:
-        """Copy a prompt's keys and values, [1, K, P, D] each, to `row`."""
-        for layer, prefilled in zip(self._own, prompt, strict=True):
+    def place(self, piece: Sequence[Tables], *, row: int, start: int = 0) -> None:
+        """Copy a prompt's keys and values from position `start` on, [1, K, P, D] each, to `row`."""
+        for layer, prefilled in zip(self._own, piece, strict=True):
             for table, states in zip(layer.tables, prefilled, strict=True):
-                table[row, :, : states.shape[2]] = states[0]
+                table[row, :, start : start + states.shape[2]] = states[0]
 
     def move(self, source: int, *, target: int, length: int) -> None:
         """Copy the first `length` keys and values of one row over another."""
@@ -232,11 +235,14 @@ def check_model(model: Any) -> None:
     """Refuse a model that the decoding attention cannot serve.
 
     Raises:
-        UserError: the model keeps recurrent state, or does not take its attention from transformers' interface.
+        UserError: the model keeps recurrent state, has experts, or does not take its attention from transformers'
+            interface.
     """
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
     if strange := kinds - {"full_attention", "sliding_attention"}:
         raise _unsupported(f"layers of type {', '.join(sorted(strange))}")
+    if any(getattr(model.config.get_text_config(), name, None) for name in EXPERTS):
+        raise _unsupported("a mixture of experts, whose sums depend on what else is in the batch")
     if not model._supports_attention_backend:
         raise _unsupported("an attention of its own")
 

@@ -1,27 +1,33 @@
 """Continuous batched decoding on one thread: rows come and go between steps, each as if it were alone.
 
-Equal prompts are prefilled once, by a forward of their own, and their keys and values copied to every row
-that starts from them. A row that ends leaves its place to the next one. Tokens and log-probabilities of a
-row do not depend, bit for bit, on the other rows (`attention`, `draws`).
+Equal prompts are prefilled once, and what prompts have in common at their beginning is prefilled once as well
+(`prefixes`); keys and values are copied to every row that starts from them. A row that ends leaves its place to the
+next one. Tokens and log-probabilities of a row do not depend, bit for bit, on the other rows (`attention`,
+`draws`) nor on what was prefilled before.
 
-Not here: waiting, cancellation and threads (`local`). Nothing is kept between weights: `rest` forgets the
-prompts, and `Engine` is told the version of the weights so that it never continues from older ones.
+Not here: waiting, cancellation and threads (`local`). Nothing is kept between weights: `Engine` is told their
+version, and never continues from older ones.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import DynamicCache
 
 from selfplay.policy import Request, Tokenizer
-from selfplay.policy.attention import ROW_TILE, TILE, RowCache, Step, Tables, check_model, decoding, tables_of, tiled
+from selfplay.policy.attention import ROW_TILE, TILE, RowCache, Step, check_model, decoding, tiled
 from selfplay.policy.draws import Drawer, uniforms
+from selfplay.policy.precision import embedded, wide_sums
+from selfplay.policy.prefixes import Piece, Prefixes
 from selfplay.types import Stop
+
+_MARGIN = 8
+"""Characters of a reply's tail beyond the longest stop string and the text of the last tokens."""
+_UNSETTLED = 4
+"""Tokens whose text may still change: a character of UTF-8 has up to four bytes, each at most one token."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,19 +76,11 @@ class Row:
             self.stop = Stop.CONTEXT
 
 
-@dataclass(slots=True)
-class _Prompt:
-    """A prefilled prompt."""
-
-    tables: list[Tables]
-    logits_1V: torch.Tensor
-    """Of its last position."""
-
-
 class Engine:
     """The rows in flight and their keys and values. Every method runs on the torch thread.
 
-    `max_rows` limits the batch; `kv_tokens` limits rows times the longest row, in tokens of cache.
+    `max_rows` limits the batch; `kv_tokens` limits rows times the longest row, in tokens of cache. Prompts kept for
+    later ones take up to a quarter of that beside it.
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer, *, max_rows: int, kv_tokens: int) -> None:
@@ -95,8 +93,7 @@ class Engine:
         self._drawer = Drawer(model.config.get_text_config().vocab_size, device=self._device)
         self._rows: list[Row | None] = []
         self._cache: RowCache | None = None
-        self._prompts: OrderedDict[tuple[int, ...], _Prompt] = OrderedDict()
-        self._version = 0
+        self._prefixes = Prefixes(model, tokens=kv_tokens // 4)
         self.tokens = 0
         """Sampled so far."""
 
@@ -120,21 +117,18 @@ class Engine:
     @torch.inference_mode()
     def admit(self, rows: Sequence[Row], *, version: int) -> list[Row]:
         """Prefill `rows` and sample the first token of each; returns those that end with it."""
-        if version != self._version:
-            self._prompts.clear()
-            self._version = version
+        self._prefixes.at(version)
         siblings: dict[tuple[int, ...], list[Row]] = {}
         for row in rows:
             row.version = version
             siblings.setdefault(row.request.prompt_ids, []).append(row)
         # one prompt after the other, so that few are kept beside the rows
         for prompt_ids, same in siblings.items():
-            prompt = self._prefill(prompt_ids)
-            self._draw(same, prompt.logits_1V.expand(len(same), -1))
+            pieces = self._prefixes.prefill(prompt_ids)
+            self._draw(same, pieces[-1].logits_1V.expand(len(same), -1))
             for row in same:
                 if row.stop is None:
-                    self._place(row, prompt)
-            self._forget()
+                    self._place(row, pieces)
         return [row for row in rows if row.stop is not None]
 
     @torch.inference_mode()
@@ -149,9 +143,9 @@ class Engine:
         ids_B = torch.tensor([row.token_ids[-1] for row in live] + [live[0].token_ids[-1]] * blank)
         positions_B = torch.tensor([row.length - 1 for row in live] + [0] * blank).to(self._device)
         step = Step(positions_B=positions_B, capacity=self._cache.capacity)
-        with decoding(self._model, step):
+        with decoding(self._model, step), wide_sums(self._model):
             logits_BV = self._model(
-                input_ids=ids_B[:, None].to(self._device),
+                inputs_embeds=embedded(self._model, ids_B[:, None].to(self._device)),
                 position_ids=positions_B[:, None],
                 past_key_values=self._cache,
                 use_cache=True,
@@ -160,14 +154,10 @@ class Engine:
         self._rows = [None if row is None or row.stop is not None else row for row in self._rows]
         return [row for row in live if row.stop is not None]
 
-    def rest(self) -> None:
-        """Forget every prompt: the weights may change before the next row."""
-        self._prompts.clear()
-
     def clear(self) -> None:
         """Drop every row, and give the memory back."""
         self._rows.clear()
-        self._prompts.clear()
+        self._prefixes.clear()
         self._cache = None
 
     def _draw(self, rows: Sequence[Row], logits_NV: torch.Tensor) -> None:
@@ -180,30 +170,15 @@ class Engine:
         for row, token_id, logprob in zip(rows, drawn.ids, drawn.logprobs, strict=True):
             row.append(token_id, logprob, tokenizer=self._tokenizer)
 
-    def _prefill(self, prompt_ids: tuple[int, ...]) -> _Prompt:
-        """A forward of this prompt alone, so that nothing else enters its sums; once for equal prompts."""
-        known = self._prompts.get(prompt_ids)
-        if known is None:
-            cache = DynamicCache()
-            ids_1P = torch.tensor([prompt_ids], device=self._device)
-            output = self._model(input_ids=ids_1P, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            known = self._prompts[prompt_ids] = _Prompt(tables=tables_of(cache), logits_1V=output.logits[:, -1])
-        self._prompts.move_to_end(prompt_ids)
-        return known
-
-    def _forget(self) -> None:
-        """Keep the prompts used last, up to a sixteenth of the budget: siblings may come a moment later."""
-        while sum(map(len, self._prompts)) > self._kv_tokens // 16 and len(self._prompts) > 1:
-            self._prompts.popitem(last=False)
-
-    def _place(self, row: Row, prompt: _Prompt) -> None:
+    def _place(self, row: Row, pieces: Sequence[Piece]) -> None:
         """Give `row` the first free place, and its prompt's keys and values."""
         if self._cache is None:
-            self._cache = RowCache(prompt.tables)
+            self._cache = RowCache(pieces[0].tables)
         place = self._rows.index(None) if None in self._rows else len(self._rows)
         self._rows[place : place + 1] = [row]
         self._resize()
-        self._cache.place(prompt.tables, row=place)
+        for piece in pieces:
+            self._cache.place(piece.tables, row=place, start=piece.start)
 
     def _settle(self) -> None:
         """Close the gaps, and make room for one more key a row."""
@@ -222,11 +197,24 @@ class Engine:
 
 
 def _stopped(token_ids: Sequence[int], stops: Sequence[str], *, tokenizer: Tokenizer) -> bool:
-    """Does the decoded reply hold a stop string? Called after every token, so only its tail is decoded.
+    """Does the decoded reply hold a stop string? Called after every token, so its tail is enough.
 
-    A character takes at most four tokens (bytes); a few more make up for tokens that decode to nothing.
+    The last token may complete a character whose first bytes came up to three tokens earlier, and tokens may decode
+    to nothing: the tail grows until it is long enough in characters. A tail may decode otherwise than the end of
+    the whole (a leading space, a run of bytes that begins with half a character), so what is found in it, or is no
+    text in it, is looked for in the whole reply.
     """
     if not stops:
         return False
-    tail = tokenizer.decode(token_ids[-(4 * max(map(len, stops)) + 8) :])
-    return any(stop in tail for stop in stops)
+    need = max(map(len, stops)) + _MARGIN
+    size = 2 * need
+    tail = tokenizer.decode(token_ids[-size:])
+    if size < len(token_ids):
+        need += len(tokenizer.decode(token_ids[-_UNSETTLED:]))
+        while len(tail) < need and size < len(token_ids):
+            size *= 2
+            tail = tokenizer.decode(token_ids[-size:])
+    if "\ufffd" not in tail and not any(stop in tail for stop in stops):
+        return False
+    whole = tail if size >= len(token_ids) else tokenizer.decode(token_ids)
+    return any(stop in whole for stop in stops)

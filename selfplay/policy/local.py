@@ -88,10 +88,12 @@ class LocalPolicy:
     Args:
         model: shares its memory with the learner, or is the learner's compute copy; dropout must be 0.
         tokenizer: the model's.
-        version: how many updates the weights have seen; called on the torch thread.
+        version: how many updates the weights have seen; called on the torch thread. What was computed for a prompt
+            is used again until it changes.
         executor: one thread, shared with whoever changes the weights.
         max_rows: most replies decoded together.
-        kv_tokens: most tokens of key/value cache (rows times the longest row).
+        kv_tokens: most tokens of key/value cache (rows times the longest row); prompts kept for a conversation's next
+            turn take up to a quarter more.
         max_context: prompt and reply, in tokens; never more than the model's own limit.
 
     Raises:
@@ -224,8 +226,7 @@ class LocalPolicy:
                 return False
             admitted = self._next()
             if not admitted and not self._calls:
-                # a lone request always fits, so nobody waits here
-                self._engine.rest()
+                # a lone request always fits, so nobody waits here; prompts are kept for a conversation's next turn
                 self._running = False
                 self._idle.set()
                 return False

@@ -111,6 +111,30 @@ def resolve(name: str, *, cache: Path, offline: bool = False) -> Weights:
         ) from error
 
 
+def described(name: str, *, cache: Path) -> dict[str, Any] | None:
+    """Contents of the config.json of model `name`, where it lies on this disk already; None elsewhere.
+
+    Nothing is fetched, and no weights are read.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    alias = ALIASES.get(name)
+    places = [Path(name).expanduser()]
+    if alias:
+        places = [cache / "models" / f"{name}-{alias.gguf_sha256[:16]}"]
+    hub_id = alias.hub_id if alias else name
+    if hub_id.count("/") == 1 and not hub_id.startswith(("/", ".", "~")):
+        # A name that the hub would not allow is in no cache either.
+        with contextlib.suppress(ValueError):
+            stored = try_to_load_from_cache(hub_id, "config.json")
+            places += [Path(stored).parent] if isinstance(stored, str) else []
+    for place in places:
+        if (place / "config.json").is_file():
+            found: dict[str, Any] = json.loads((place / "config.json").read_text(encoding="utf-8"))
+            return found
+    return None
+
+
 def _from_folder(folder: Path) -> Weights:
     if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
         raise NotFound(

@@ -32,6 +32,7 @@ class HFTokenizer:
                 f"{folder} holds no tokenizer that transformers can load: {str(error).splitlines()[0]}",
                 hint="save one there with `tokenizer.save_pretrained`, or name another model",
             ) from error
+        self._folder = folder
         self._eos_ids = _eos_ids(folder, own=self._tokenizer.eos_token_id)
 
     @property
@@ -57,7 +58,7 @@ class HFTokenizer:
         """
         if not self._tokenizer.chat_template:
             raise UserError(
-                "the model's tokenizer has no chat template",
+                f"the tokenizer in {self._folder} has no chat template",
                 hint='give the role `template = "plain"`, or name an instruction-tuned model',
             )
         mark = "selfplay-message-mark"

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from selfplay.ledger import AlarmRow, Status, StepRow, Tallies, Tally
 from selfplay.types import record
+from selfplay.views.evaluation import Summary, line, summary_data
 from selfplay.views.words import UNKNOWN, duration, number, plural, share
 
 State = Literal["running", "done", "stopped", "failed", "killed"]
@@ -34,6 +35,8 @@ class RunView:
     """Who holds it now, in words; None where nobody does."""
     alarms: tuple[AlarmRow, ...] = ()
     """The newest, oldest first."""
+    evaluation: tuple[int, Summary] | None = None
+    """Of the newest evaluation on held-out seeds: closed steps, figures."""
 
     @property
     def closed(self) -> int:
@@ -83,6 +86,7 @@ def run_data(view: RunView) -> dict[str, Any]:
         "closed_steps": {stage: tally_data(total(status.closed, stage)) for stage in STAGES},
         "open_step": {stage: tally_data(total(status.open, stage)) for stage in STAGES},
         "last_step": step_data(status.last_step) if status.last_step is not None else None,
+        "evaluation": {"closed": view.evaluation[0], **summary_data(view.evaluation[1])} if view.evaluation else None,
     }
 
 
@@ -152,6 +156,8 @@ def run_screen(view: RunView, *, now: float) -> RenderableType:
         if tally.left_out:
             left_out = f"{share(tally.left_out, tally.played)} of them left out as suspicious: no reward"
             parts.append(Text(f"{noun}: {left_out}", style="yellow"))
+    if view.evaluation is not None:
+        parts += [Text(f"held-out after {plural(view.evaluation[0], 'step')}: {line(view.evaluation[1])}")]
     if status.last_step is not None:
         parts += [Text(), step_table([status.last_step])]
     if status.num_faults:

@@ -1,38 +1,62 @@
-"""Seconds of one learner update against the machine's own matrix products, measured in the same run.
+"""Seconds of one learner update: against the machine's own matrix products, and against TRL on the same batch.
 
     python tests/bench/learner.py MODEL_FOLDER [--dtype bfloat16] [--threads 2] [--repeats 3] [--json]
+    python tests/bench/learner.py MODEL_FOLDER --peer trl
 
-Shapes: `prompt 512` is 8 groups' worth of one: 8 replies of 64 tokens behind one prompt of 512; `code` is 12
-groups of 8 replies of 8 to 48 tokens behind prompts of 100 to 260, as the code game has them; `skewed` is 32
-sequences of 8 to 512 reply tokens that share nothing; `imitate` is 16 examples with one reply each.
+Shapes: `shared` is 8 replies of 64 tokens behind one prompt of 512; `skewed` is 8 replies of 8 to 512 tokens, each
+behind a prompt of its own of 32; `even` is 8 replies of 128 behind prompts of 64, nothing shared, nothing skewed.
+Without a peer also `code`, 12 groups of 8 replies of 8 to 48 tokens behind prompts of 100 to 260, as the code game has
+them, and `imitate`, 16 supervised examples.
 
-The peak is the best of products of the model's own sizes, measured before and after. Arithmetic counts the
-products that the update cannot do without (linear layers, attention inside the causal triangle, head at
-trained positions; backward twice the forward). Share = arithmetic / seconds / peak, by wall clock and by CPU
-time; the second holds on a busy machine where threads is 1. Not here: pass or fail, other trainers.
+The peak is the best of products of the model's own sizes, measured before and after. Arithmetic counts the products
+that the update cannot do without (linear layers, attention inside the causal triangle, head at trained positions;
+backward twice the forward); bytes are those of `traffic`. Share = arithmetic / seconds / peak, by wall clock and by
+CPU time. `where` is the profiler's own time of the operations of one more update.
+
+With a peer, first what both compute is compared: in float32 loss and gradient, in bfloat16 each side's
+log-probabilities against float32. A loss or gradient that differs ends the program before anything is timed. Then
+the two take turns in this process; medians. Ours is all of `Trainer.update`, the digest of the new weights included.
+`TRL compact` is explained in `peer_trl`: CPU seconds of one update, the best of its micro-batches.
+Not here: pass or fail by speed.
 """
 
 from __future__ import annotations
 
+import os
+
+# before torch is loaded: threads that spin while they wait take the cores from each other on a shared machine
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import argparse
+import dataclasses
 import json
 import random
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from selfplay.learner.batch import pack, partition
+from selfplay.learner.batch import pack
 from selfplay.learner.options import Options
+from selfplay.learner.scoring import logprobs_of
 from selfplay.learner.trainer import Trainer
 from selfplay.policy.tokenizer import HFTokenizer
-from selfplay.types import Batch, Example, Sample
+from selfplay.types import Batch, Example, Sample, Update
+
+Parts = Sequence[Sequence[int]]
+"""Micro-batches, as positions of samples."""
 
 VOCABULARY = 40_000
+PEER_SHAPES = ("shared", "skewed", "even")
+SHAPES = (*PEER_SHAPES, "code", "imitate")
+LOSS_BOUND, GRADIENT_BOUND = 1e-5, 1e-6
+REACH = {"shared": 3.0, "skewed": 3.5, "even": 1.0}
+MICRO_BATCHES = (8, 4)
+"""TRL's candidates, the whole batch first."""
 
 
 def samples_of(shape: str) -> tuple[Sample, ...]:
@@ -43,9 +67,10 @@ def samples_of(shape: str) -> tuple[Sample, ...]:
         return tuple(rng.randrange(3, VOCABULARY) for _ in range(length))
 
     groups = {
-        "prompt 512": [(512, [64] * 8)],
+        "shared": [(512, [64] * 8)],
+        "skewed": [(32, [round(8 * 64 ** (i / 7))]) for i in range(8)],
+        "even": [(64, [128])] * 8,
         "code": [(rng.randrange(100, 261), [rng.randrange(8, 49) for _ in range(8)]) for _ in range(12)],
-        "skewed": [(32, [round(8 * 64 ** (i / 31))]) for i in range(32)],
     }
     samples: list[Sample] = []
     for number, (length, replies) in enumerate(groups[shape]):
@@ -54,12 +79,12 @@ def samples_of(shape: str) -> tuple[Sample, ...]:
             samples.append(
                 Sample(
                     trajectory_id=f"{number}.{i}",
-                    role="proposer" if number % 3 == 0 else "solver",
+                    role="proposer" if shape == "code" and number % 3 == 0 else "solver",
                     group_id=str(number),
                     token_ids=prompt + ids(reply),
                     trained=(False,) * length + (True,) * reply,
                     sampler_logprobs=(0.0,) * (length + reply),
-                    advantage=1.0 if i % 2 else -1.0,
+                    advantage=1.0 if (number + i) % 2 else -1.0,
                 )
             )
     return tuple(samples)
@@ -74,21 +99,51 @@ def examples() -> list[Example]:
     ]
 
 
-def arithmetic(trainer: Trainer, samples: tuple[Sample, ...]) -> tuple[float, int, int]:
+def demonstrated(trainer: Trainer) -> tuple[Sample, ...]:
+    """`examples` as samples, to count them."""
+    tokenizer = trainer._tokenizer
+    assert tokenizer is not None
+    encoded = [(tokenizer.encode(e.prompt), (*tokenizer.encode(e.replies[0]), 2)) for e in examples()]
+    return tuple(
+        Sample(
+            trajectory_id="",
+            role="",
+            group_id="",
+            token_ids=prompt + reply,
+            trained=(False,) * len(prompt) + (True,) * len(reply),
+            sampler_logprobs=(),
+            advantage=1.0,
+        )
+        for prompt, reply in encoded
+    )
+
+
+def arithmetic(trainer: Trainer, samples: Sequence[Sample], parts: Parts) -> tuple[float, int, int]:
     """Floating-point operations of one update's products, tokens computed, tokens trained."""
     config: Any = trainer.model.config
     head = config.vocab_size * config.hidden_size
+    width = config.num_attention_heads * config.head_dim
     body = sum(p.numel() for n, p in trainer.model.named_parameters() if p.ndim == 2 and "embed" not in n)
     total, computed, trained = 0.0, 0, 0
-    for part in partition(samples, range(len(samples)), token_budget=trainer.options.token_budget):
+    for part in parts:
         row = pack(samples, part)
         seen = sum(position + 1 for position in row.positions)
-        width = config.num_attention_heads * (config.hidden_size // config.num_attention_heads)
         attention = 2 * seen * width * config.num_hidden_layers
         total += 3 * 2 * (len(row.token_ids) * body + len(row.targets) * head + attention)
         computed += len(row.token_ids)
         trained += len(row.targets)
     return total, computed, trained
+
+
+def traffic(trainer: Trainer, *, parts: int) -> float:
+    """Bytes of parameters, gradients and moments that one update moves.
+
+    For each micro-batch: weights read forward and backward, their gradient written, read, and added in float32. Once:
+    AdamW's seven passes, the norm, the clip, the reset and the copy to the compute type.
+    """
+    numbers = sum(p.numel() for p in trainer.model.parameters())
+    size = next(trainer.model.parameters()).element_size()
+    return float(numbers * (parts * (4 * size + 8) + 4 * (7 + 1 + 2 + 1 + 1) + size))
 
 
 def peak(trainer: Trainer) -> tuple[float, float]:
@@ -99,9 +154,9 @@ def peak(trainer: Trainer) -> tuple[float, float]:
     for rows in (512, 1024, 2048):
         a = torch.randn(rows, config.hidden_size, dtype=dtype)
         b = torch.randn(config.hidden_size, config.intermediate_size, dtype=dtype)
-        operations = 20 * 2.0 * rows * config.hidden_size * config.intermediate_size
-        for _ in range(4):
-            found = timed(lambda a=a, b=b: [a @ b for _ in range(20)])  # type: ignore[misc]
+        operations = 8 * 2.0 * rows * config.hidden_size * config.intermediate_size
+        for _ in range(3):
+            found = timed(lambda a=a, b=b: [a @ b for _ in range(8)])  # type: ignore[misc]
             wall, cpu = max(wall, operations / found[0]), max(cpu, operations / found[1])
     return wall, cpu
 
@@ -113,37 +168,56 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def measure(trainer: Trainer, shape: str, *, repeats: int) -> dict[str, float | str]:
-    """One row of the report."""
+def medians(times: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Of wall-clock and of CPU seconds."""
+    return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+
+
+def where(work: Callable[[], object], *, vocabulary: int) -> dict[str, float]:
+    """Shares of an update's time by kind of operation; `head` are the products and passes with a vocabulary's width."""
+    kinds = {
+        "linear": ("aten::mm", "aten::addmm", "aten::linear", "mkldnn"),
+        "attention": ("aten::bmm", "aten::_softmax", "aten::masked_fill", "aten::baddbmm", "scaled_dot_product"),
+        "optimizer": ("adam", "foreach", "linalg_vector_norm", "aten::zero_"),
+        "copies and casts": ("aten::copy_", "aten::cat", "aten::to", "aten::_to_copy", "aten::fill_"),
+    }
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        work()
+    shares: dict[str, float] = dict.fromkeys(["linear", "head", "attention", "optimizer", "copies and casts"], 0.0)
+    shares["the rest"] = 0.0
+    for event in profile.key_averages(group_by_input_shape=True):
+        wide = any(vocabulary in shape for shape in event.input_shapes if isinstance(shape, list))
+        kind = next((k for k, names in kinds.items() if any(name in event.key for name in names)), "the rest")
+        if wide and kind != "optimizer":
+            kind = "head"
+        shares[kind] += event.self_cpu_time_total
+    total = sum(shares.values())
+    return {kind: share / total for kind, share in shares.items()}
+
+
+def update_of(trainer: Trainer, shape: str) -> tuple[Callable[[], Update], tuple[Sample, ...]]:
+    """One update of `shape`, and its samples."""
     if shape == "imitate":
         pairs = examples()
-        tokenizer = trainer._tokenizer
-        assert tokenizer is not None
-        encoded = [(tokenizer.encode(e.prompt), (*tokenizer.encode(e.replies[0]), 2)) for e in pairs]
-        samples = tuple(
-            Sample(
-                trajectory_id="",
-                role="",
-                group_id="",
-                token_ids=prompt + reply,
-                trained=(False,) * len(prompt) + (True,) * len(reply),
-                sampler_logprobs=(),
-                advantage=1.0,
-            )
-            for prompt, reply in encoded
-        )
-        work: Callable[[], object] = lambda: trainer.imitate(pairs, index=50, total=100)  # noqa: E731
-    else:
-        samples = samples_of(shape)
-        batch = Batch(step=0, phase="play", samples=samples, temperature=1.0)
-        work = lambda: trainer.update(batch)  # noqa: E731
-    operations, computed, trained = arithmetic(trainer, samples)
+        return (lambda: trainer.imitate(pairs, index=50, total=100)), demonstrated(trainer)
+    samples = samples_of(shape)
+    batch = Batch(step=0, phase="play", samples=samples, temperature=1.0)
+    return (lambda: trainer.update(batch)), samples
+
+
+def measure(
+    trainer: Trainer, shape: str, *, repeats: int, others: Sequence[Callable[[], object]] = ()
+) -> dict[str, Any]:
+    """One row of the report; `others` are timed in turns with ours."""
+    work, samples = update_of(trainer, shape)
     before = peak(trainer)
-    work()
-    times = [timed(work) for _ in range(repeats)]
+    parts = work().partition
+    operations, computed, trained = arithmetic(trainer, samples, parts)
+    turns = [[timed(side) for side in (work, *others)] for _ in range(repeats)]
     after = peak(trainer)
-    wall, cpu = statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+    (wall, cpu), *theirs = [medians(side) for side in zip(*turns, strict=True)]
     best = max(before[0], after[0]), max(before[1], after[1])
+    config: Any = trainer.model.config
     return {
         "shape": shape,
         "tokens": computed,
@@ -151,39 +225,153 @@ def measure(trainer: Trainer, shape: str, *, repeats: int) -> dict[str, float | 
         "seconds": wall,
         "cpu_seconds": cpu,
         "gflop": operations / 1e9,
+        "gbytes": traffic(trainer, parts=len(parts)) / 1e9,
         "peak_gflops": best[0] / 1e9,
         "share_of_peak": operations / wall / best[0],
         "share_of_peak_by_cpu": operations / cpu / best[1],
         "tokens_per_second": computed / wall,
+        "where": where(work, vocabulary=config.vocab_size),
+        "others": theirs,
+        "load": os.getloadavg()[0],
     }
 
 
+def options_of(dtype: Any, *, threads: int, budget: int) -> Options:
+    """Rates too small to change what is computed."""
+    return Options(lr=1e-6, warmup_lr=1e-5, dtype=dtype, threads=threads, token_budget=budget, role_weights="pooled")
+
+
+def agree(folder: Path, *, threads: int, budget: int) -> None:
+    """Compare the two sides on half of the samples of every shape, and print what was found.
+
+    Raises:
+        SystemExit: loss or gradient is beyond its bound.
+    """
+    from peer_trl import Peer, inputs_of
+
+    scored: dict[tuple[str, str], list[list[torch.Tensor]]] = {}
+    for dtype in ("float32", "bfloat16"):
+        trainer = Trainer.from_folder(folder, options=options_of(dtype, threads=threads, budget=budget))
+        peer = Peer(folder, bf16=dtype == "bfloat16", samples=8, lr=1e-6)
+        for shape in PEER_SHAPES:
+            samples = samples_of(shape)[1::2]
+            batch = Batch(step=0, phase="play", samples=samples, temperature=1.0)
+            work, _ = trainer._play_work(batch, range(len(samples)), None)
+            ours = logprobs_of(trainer.model, samples, work.parts, temperature=1.0)
+            theirs = peer.logprobs(inputs_of(samples))
+            scored[dtype, shape] = [[ours[i] for i in range(len(samples))], theirs]
+            if dtype == "float32":
+                compare_gradients(trainer, peer, work=work, old=ours, shape=shape)
+        del trainer, peer
+    for shape in PEER_SHAPES:
+        reference = torch.cat(scored["float32", shape][1])
+        ours_, theirs_ = ((torch.cat(side) - reference).abs() for side in scored["bfloat16", shape])
+        worse = " (NOT REACHED: ours is further away)" if ours_.mean() > theirs_.mean() else ""
+        print(
+            f"{shape:8} bfloat16 log-probabilities, error against float32, mean / largest: "
+            f"ours {ours_.mean():.4f} / {ours_.max():.3f}, TRL {theirs_.mean():.4f} / {theirs_.max():.3f}{worse}",
+            flush=True,
+        )
+
+
+def compare_gradients(trainer: Trainer, peer: Any, *, work: Any, old: dict[int, torch.Tensor], shape: str) -> None:
+    """One float32 pass of each side, with old log-probabilities a little off, so that some ratios are clipped."""
+    from peer_trl import inputs_of
+
+    generator = torch.Generator().manual_seed(0)
+    old = {i: logprobs + 0.1 * torch.randn(len(logprobs), generator=generator) for i, logprobs in old.items()}
+    ours = trainer._pass(dataclasses.replace(work, old=old))[0]
+    mine = {name: gradient.clone() for name, gradient in trainer._master.gradients.items()}
+    trainer._master.zero_gradients()
+    peer.micro_batch = 4
+    theirs = peer.loss_and_gradient(inputs_of(work.samples, old=old))
+    yours = peer.gradients()
+    norm = torch.stack([g.norm() for g in yours.values()]).norm().item()
+    apart = torch.stack([(mine[name] - yours[name]).norm() for name in yours]).norm().item() / norm
+    largest = max(float((mine[name] - yours[name]).abs().max()) for name in yours) / norm
+    print(
+        f"{shape:8} float32: loss {ours:.7f} and {theirs:.7f}; gradients of norm {norm:.3f}, difference / norm: "
+        f"{largest:.1e} at the largest, {apart:.1e} altogether",
+        flush=True,
+    )
+    if abs(ours - theirs) > LOSS_BOUND or largest > GRADIENT_BOUND:
+        raise SystemExit(f"{shape}: the two sides do not compute the same update")
+
+
+def race(folder: Path, *, shapes: Sequence[str], repeats: int, threads: int, budget: int) -> list[dict[str, Any]]:
+    """Each shape in bfloat16: ours and TRL in turns; before them one update each of TRL with a compact head."""
+    from peer_trl import Peer, inputs_of
+
+    trainer = Trainer.from_folder(folder, options=options_of("bfloat16", threads=threads, budget=budget))
+    peer = Peer(folder, bf16=True, samples=8, lr=1e-6)
+    rows: list[dict[str, Any]] = []
+    for shape in shapes:
+        inputs = inputs_of(samples_of(shape))
+        peer.compact = True
+        compact = min(peer.fastest(inputs, sizes=MICRO_BATCHES).values())
+        peer.compact = False
+        theirs: Callable[[], object] = lambda inputs=inputs: peer.step(inputs)  # type: ignore[misc]  # noqa: E731
+        row = measure(trainer, shape, repeats=repeats, others=[theirs])
+        rows.append(row | {"micro_batch": peer.micro_batch, "compact": compact})
+        print_race(rows[-1])
+    return rows
+
+
+def print_race(row: dict[str, Any]) -> None:
+    """A Markdown row: seconds by the clock (of CPU time), and how many times ours is faster."""
+    wall, cpu = row["others"][0]
+    ours = row["seconds"], row["cpu_seconds"]
+    print(
+        f"| {row['shape']} | {ours[0]:.2f} ({ours[1]:.2f}) | {wall:.2f} ({cpu:.2f}) | ({row['compact']:.2f}) | "
+        f"{wall / ours[0]:.2f} | {cpu / ours[1]:.2f} | {row['compact'] / ours[1]:.2f} | {REACH[row['shape']]} | "
+        f"{row['micro_batch']} | {row['load']:.0f} |",
+        flush=True,
+    )
+
+
+def print_shares(rows: Sequence[dict[str, Any]]) -> None:
+    """Arithmetic, bytes, and where the time went."""
+    print("shape      tokens  trained       s   cpu s   GFLOP    GB  peak  of it by cpu")
+    for row in rows:
+        print(
+            f"{row['shape']:9}{row['tokens']:>8}{row['trained']:>9}{row['seconds']:>8.2f}{row['cpu_seconds']:>8.2f}"
+            f"{row['gflop']:>8.0f}{row['gbytes']:>6.1f}{row['peak_gflops']:>6.0f}{row['share_of_peak']:>7.2f}"
+            f"{row['share_of_peak_by_cpu']:>7.2f}"
+        )
+        print("    " + ", ".join(f"{kind} {share:.0%}" for kind, share in row["where"].items()))
+
+
 def main() -> None:
+    """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("model", type=Path)
+    parser.add_argument("--peer", choices=["trl"])
+    parser.add_argument("--no-check", action="store_true", help="with a peer: time only")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--budget", type=int, default=4096)
-    parser.add_argument("--shape", action="append", choices=["prompt 512", "code", "skewed", "imitate"])
+    parser.add_argument("--shape", action="append", choices=SHAPES)
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
-    options = Options(lr=1e-6, warmup_lr=1e-5, dtype=chosen.dtype, threads=chosen.threads, token_budget=chosen.budget)
-    trainer = Trainer.from_folder(chosen.model, options=options, tokenizer=HFTokenizer(chosen.model))
-    digest_seconds = timed(trainer.weights_digest)[0]
-    shapes = chosen.shape or ["prompt 512", "code", "skewed", "imitate"]
-    rows = [measure(trainer, shape, repeats=chosen.repeats) for shape in shapes]
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    torch.set_num_threads(chosen.threads)
+    limits = {"threads": chosen.threads, "budget": chosen.budget}
+    if chosen.peer:
+        if not chosen.no_check:
+            agree(chosen.model, **limits)
+        print("| shape | ours, s (CPU) | TRL | TRL compact | ratio | by CPU | compact | reach | micro-batch | load |")
+        print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+        rows = race(chosen.model, shapes=chosen.shape or PEER_SHAPES, repeats=chosen.repeats, **limits)
+    else:
+        options = options_of(chosen.dtype, **limits)
+        trainer = Trainer.from_folder(chosen.model, options=options, tokenizer=HFTokenizer(chosen.model))
+        print(f"digest of the weights: {timed(trainer.weights_digest)[0]:.2f} s; {trainer.fingerprint}")
+        rows = [measure(trainer, shape, repeats=chosen.repeats) for shape in chosen.shape or SHAPES]
     if chosen.json:
-        print(json.dumps({"digest_seconds": digest_seconds, "peak_memory_mb": memory, "rows": rows}))
-        return
-    print(f"{'shape':12}{'tokens':>8}{'trained':>9}{'s':>8}{'cpu s':>8}{'GFLOP':>9}{'of peak':>9}{'by cpu':>8}")
-    for row in rows:
-        print(
-            f"{row['shape']:12}{row['tokens']:>8}{row['trained']:>9}{row['seconds']:>8.2f}{row['cpu_seconds']:>8.2f}"
-            f"{row['gflop']:>9.0f}{row['share_of_peak']:>9.2f}{row['share_of_peak_by_cpu']:>8.2f}"
-        )
-    print(f"digest of the weights: {digest_seconds:.2f} s; peak memory: {memory:.0f} MB; {trainer.fingerprint}")
+        print(json.dumps(rows))
+    else:
+        print_shares(rows)
+    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB; {os.getloadavg()} load")
 
 
 if __name__ == "__main__":

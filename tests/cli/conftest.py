@@ -27,6 +27,15 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory, play: Callable[..., Any]) 
     return folder
 
 
+@pytest.fixture(scope="session")
+def replayed_run(tmp_path_factory: pytest.TempPathFactory, play: Callable[..., Any]) -> Path:
+    """A toy run of three steps whose curriculum plays some of its tasks again; to be copied, not changed."""
+    folder = tmp_path_factory.mktemp("replayed") / "runs" / "again"
+    options = "curriculum.options={replay = 0.9, give_up = 0, only_better = false}"
+    play(folder, "curriculum.choose=frontier", options, "curriculum.seeds=3", "play.proposals=16", steps=3)
+    return folder
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty project folder, which is the current one; caches lie in it too."""
@@ -43,6 +52,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def with_run(here: Path, toy_run: Path) -> Path:
     """The same folder with the toy run in it."""
     shutil.copytree(toy_run, here / "runs" / "toy")
+    return here
+
+
+@pytest.fixture
+def with_replays(here: Path, replayed_run: Path) -> Path:
+    """The same folder with the run `again` in it, which has tasks and replays."""
+    shutil.copytree(replayed_run, here / "runs" / "again")
     return here
 
 

@@ -29,3 +29,14 @@ def test_one_kind(here: Path, typed: Callable[..., Typed], answered: Callable[..
     code, out, err = typed("ls", "runs")
     assert (code, out.strip()) == (0, "")
     assert "selfplay run starts one" in err
+
+
+def test_the_alarms_are_listed_where_they_are_asked_for(
+    here: Path, typed: Callable[..., Typed], answered: Callable[..., Any]
+) -> None:
+    assert "alarms" not in answered("ls")
+    rows = {row["name"]: row for row in answered("ls", "alarms")["alarms"]}
+    assert rows["agreement"]["fix"]
+    code, out, _ = typed("ls", "alarms")
+    assert code == 0
+    assert "entropy_floor" in out

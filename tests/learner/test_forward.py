@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from transformers import GraniteConfig, GraniteForCausalLM, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import GraniteConfig, GraniteForCausalLM, LlamaForCausalLM
 
 from selfplay.errors import UserError
 from selfplay.learner.batch import pack
-from selfplay.learner.forward import add_in_place, score, supported
+from selfplay.learner.forward import score, supported
 from selfplay.types import Sample
 
 MakeSamples = Callable[..., tuple[Sample, ...]]
@@ -89,22 +89,15 @@ SMALL = {
 }
 
 
-def test_a_window_shorter_than_the_samples_is_refused(make_samples: MakeSamples) -> None:
-    row = pack(make_samples(prompt=40), range(4))
-    wide = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=200))
-    assert score(wide, row, temperature=1.0, sinks={}).logprob_N.shape == (len(row.targets),)
-    narrow = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16))
-    with pytest.raises(UserError, match="window shorter than the samples"):
-        score(narrow, row, temperature=1.0, sinks={})
+def test_a_sample_longer_than_the_context_is_refused(tiny_model: MakeModel, make_samples: MakeSamples) -> None:
+    samples = make_samples(groups=1, size=1, prompt=511, reply=1)
+    assert len(samples[0].token_ids) == 512
+    score(tiny_model(), pack(samples, [0]), temperature=1.0, sinks={})
+    samples = make_samples(groups=1, size=1, prompt=513, reply=1)
+    with pytest.raises(UserError, match="a sample has 514 tokens, and the model's context 512"):
+        score(tiny_model(), pack(samples, [0]), temperature=1.0, sinks={})
 
 
 def test_models_with_a_scaled_head_are_refused() -> None:
     with pytest.raises(UserError, match="logits_scaling"):
         supported(GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=8.0)))
-
-
-def test_adding_in_pieces_adds() -> None:
-    total, part = torch.randn(1100, 1000), torch.randn(1100, 1000)
-    expected = total + part.bfloat16().float()
-    add_in_place(total, part.bfloat16())
-    assert torch.equal(total, expected)

@@ -40,7 +40,7 @@ def test_play_metrics() -> None:
     }
     metrics = play_metrics(samples, found, clip_low=0.2, clip_high=0.28)
     assert trained_values(samples[0]) == (-1.0, -2.0)
-    assert metrics["zero_variance"] == 1
+    assert (metrics["zero_variance"], metrics["untrained"]) == (1, 0)
     assert (metrics["loss"], metrics["entropy"], metrics["tokens"]) == (1.0, 2.0, 4.0)
     assert metrics["sampler_gap"] == pytest.approx(0.125)
     assert metrics["sampler_ratio_max"] == 1.0

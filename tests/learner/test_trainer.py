@@ -256,9 +256,10 @@ def test_a_damaged_save_is_refused_and_changes_nothing(
 def test_a_loss_that_is_not_finite_changes_nothing(
     make_trainer: MakeTrainer, make_batch: MakeBatch, make_samples: MakeSamples, times: int, tmp_path: Path
 ) -> None:
-    trainer, healthy = make_trainer(updates_per_step=times), make_trainer(updates_per_step=times)
+    options = {"updates_per_step": times, "loss": "test_trainer_losses:broken"}
+    trainer, healthy = make_trainer(**options), make_trainer(**options)
     samples = make_samples()
-    broken = (*samples[:-1], replace(samples[-1], advantage=math.inf))
+    broken = (*samples[:-1], replace(samples[-1], advantage=99.0))
     with pytest.raises(RunFailed, match="the loss is not finite"):
         trainer.update(make_batch(broken))
     assert (trainer.weights_digest(), trainer.policy_version) == (healthy.weights_digest(), 0)
@@ -280,6 +281,9 @@ def _losses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "from selfplay.learner import grpo\n"
         "def exploding(tokens, *, clip_low, clip_high):\n"
         "    return (tokens.logprobs_BT - tokens.logprobs_BT.detach()).abs().sqrt()\n"
+        "def broken(tokens, *, clip_low, clip_high):\n"
+        "    loss = grpo.clipped(tokens)\n"
+        "    return loss.masked_fill(tokens.advantage_B[:, None] == 99, float('nan'))\n"
         "def same(tokens, *, clip_low, clip_high):\n"
         "    return grpo.clipped(tokens, clip_low=clip_low, clip_high=clip_high)\n"
     )

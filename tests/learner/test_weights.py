@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import LlamaForCausalLM
 
-from selfplay.errors import NotReady, RunFailed
-from selfplay.learner.weights import Stored, read, tensors_digest, write
+from selfplay.errors import NotReady, RunFailed, UserError
+from selfplay.learner.weights import Stored, config_json, open_model, read, tensors_digest, write
 
 
 def stored(size: int = 1000) -> Stored:
@@ -107,3 +111,23 @@ def test_a_torn_file_is_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-3])
     with pytest.raises(RunFailed, match="cannot be read"):
         read(tmp_path / "save")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t[:5].clone(), r"do not fit its config.json: `lm_head.weight` is \(5, 32\) instead of \(64, 32\)"),
+        (lambda t: None, "lack `lm_head.weight`"),
+    ],
+    ids=["another shape", "missing"],
+)
+def test_weights_that_are_not_the_configuration_s_are_named(
+    change: Callable[[Tensor], Tensor | None], words: str, tiny_model: Callable[..., LlamaForCausalLM], tmp_path: Path
+) -> None:
+    """Never filled with random numbers, as the library does with a warning."""
+    tensors = {name: p.detach() for name, p in tiny_model(tied=False).named_parameters()}
+    (tmp_path / "config.json").write_text(config_json(tiny_model(tied=False)))
+    changed = change(tensors.pop("lm_head.weight"))
+    save_file(tensors | ({} if changed is None else {"lm_head.weight": changed}), tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=words):
+        open_model(tmp_path)

@@ -68,6 +68,21 @@ def test_temperature_zero_takes_the_largest_and_records_temperature_one() -> Non
     assert drawn.logprobs[0] == pytest.approx(torch.log_softmax(logits_NV[0], -1)[1].item(), abs=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_logprobs_are_exact_under_each_temperature(dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    heat = [0.0, 0.05, 0.8, 1.0, 1.7] * 20
+    logits_NV = (torch.randn(len(heat), 5000) * 4).to(dtype)
+    numbers = uniforms(9, len(heat)).tolist()
+    drawn = Drawer(5000, device=torch.device("cpu")).draw(logits_NV, temperatures=heat, uniforms=numbers)
+    scale_N1 = torch.tensor([t or 1.0 for t in heat], dtype=torch.float64).unsqueeze(-1)
+    wanted_NV = torch.log_softmax(logits_NV.double() / scale_N1, dim=-1)
+    wanted_N = wanted_NV.gather(-1, torch.tensor(drawn.ids).unsqueeze(-1)).squeeze(-1)
+    assert (torch.tensor(drawn.logprobs, dtype=torch.float64) - wanted_N).abs().max() < 5e-5
+    greedy = [i for i, t in enumerate(heat) if t == 0.0]
+    assert [drawn.ids[i] for i in greedy] == logits_NV[greedy].argmax(-1).tolist()
+
+
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_logits_that_are_not_finite_end_the_run(broken: float) -> None:
     logits_NV = torch.zeros(2, 9)

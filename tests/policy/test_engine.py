@@ -49,11 +49,11 @@ def test_a_row_admitted_late_takes_a_free_place_and_changes_nobody() -> None:
     ]
 
 
-def test_equal_prompts_are_prefilled_once_until_the_engine_rests() -> None:
+def test_equal_prompts_are_prefilled_once_a_version_of_the_weights() -> None:
     lengths: list[int] = []
     model, _ = toy_model(0)
     model.register_forward_pre_hook(
-        lambda _, args, kwargs: lengths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+        lambda _, args, kwargs: lengths.append(kwargs["inputs_embeds"].shape[1]), with_kwargs=True
     )
     shared = Engine(model, TOKENIZER, max_rows=8, kv_tokens=4096)
     shared.admit([row("abcde", seed=i) for i in range(5)], version=0)
@@ -61,7 +61,7 @@ def test_equal_prompts_are_prefilled_once_until_the_engine_rests() -> None:
     assert lengths == [5]
     shared.admit([row("abcde", seed=10)], version=1)
     assert lengths == [5, 5]
-    shared.rest()
+    shared.clear()
     shared.admit([row("abcde", seed=11)], version=1)
     assert lengths == [5, 5, 5]
 

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 
 from selfplay.errors import NotFound, NotReady
 from selfplay.policy import models
-from selfplay.policy.models import ALIASES, resolve
+from selfplay.policy.models import ALIASES, described, resolve
 from selfplay.policy.toy import toy_model
 
 ALIAS = "smollm2-135m"
@@ -40,6 +40,22 @@ def test_a_folder_is_its_own_place(folder: Path, tmp_path: Path) -> None:
     assert found.folder == folder
     assert found.origin == "folder"
     assert found.digest == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_configuration_is_read_without_the_weights(folder: Path, tmp_path: Path) -> None:
+    found = described(str(folder), cache=tmp_path)
+    assert found is not None
+    assert found["hidden_size"] == 64
+    place = tmp_path / "models" / f"{ALIAS}-{ALIASES[ALIAS].gguf_sha256[:16]}"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text('{"hidden_size": 576}')
+    assert described(ALIAS, cache=tmp_path) == {"hidden_size": 576}
+
+
+@pytest.mark.parametrize("name", ["owner/name", "owner/na me", "nothing", ALIAS])
+@pytest.mark.usefixtures("no_hub")
+def test_a_configuration_that_is_not_here_is_not_fetched(name: str, tmp_path: Path) -> None:
+    assert described(name, cache=tmp_path) is None
 
 
 def test_the_digest_tells_weights_apart(tmp_path: Path) -> None:

@@ -91,6 +91,11 @@ def test_templates_that_do_not_serve_are_refused(template: str | None, tmp_path:
         HFTokenizer(write(tmp_path, template=template)).encode_chat("a")
 
 
+def test_the_folder_without_a_template_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"the tokenizer in {tmp_path} has no chat template"):
+        HFTokenizer(write(tmp_path, template=None)).encode_chat("a")
+
+
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotReady, match=str(tmp_path)):
         HFTokenizer(tmp_path)

@@ -1,0 +1,148 @@
+"""Tasks as JSON lines, one a line, with what their judging needs: the file of `selfplay export RUN --format tasks`.
+
+A line holds the task, its seed, the source with the digest of its files, and the settings that decide what a right
+answer is. Ids are digests of a task's content, so a line that was changed is refused.
+
+Not here: playing them (`measure`), rows for other tools (`games.code.swebench`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from selfplay.cache import cache_folder
+from selfplay.config import Config
+from selfplay.errors import NotFound, NotReady, UserError
+from selfplay.evaluation.stints import HeldOut
+from selfplay.parts import source_of
+from selfplay.project import Project
+from selfplay.types import Seed, Task, record, task_id
+
+SCHEMA = "selfplay.task/1"
+
+SETTINGS = ("run.game", "roles.proposer", "roles.solver", "play.temperature", "sandbox.timeout_seconds")
+"""Settings that a line carries, beside all of the table `game`."""
+
+
+@record
+class TaskFile:
+    """What a file of tasks holds; all lines share the first four."""
+
+    game: str
+    source: str
+    digest: str | None
+    """Of the source's files; None where the game has none."""
+    config_digest: str
+    """Of the settings that the ids were made with."""
+    settings: dict[str, Any]
+    on: HeldOut
+
+
+def digest_of(config: Config, project: Project) -> str | None:
+    """Digest of the files of the configured source; None where the game plays without files.
+
+    Raises:
+        NotFound, UserError, NotReady: as `games.code.source.fetch`.
+    """
+    if config.run.game != "code":
+        return None
+    from selfplay.games.code.source import fetch
+
+    return fetch(source_of(config, project), cache=cache_folder()).digest
+
+
+def source_in_words(config: Config) -> str:
+    """Where the tasks come from; the game's name where it plays without a source."""
+    return config.game.source if config.run.game == "code" else config.run.game
+
+
+def rows(
+    tasks: Sequence[Task], seeds: Sequence[Seed], *, config: Config, config_digest: str, digest: str | None
+) -> Iterator[dict[str, Any]]:
+    """What a line holds, a task each, in their order; `config` and its digest are what they were made with."""
+    own = {seed.id: seed for seed in seeds}
+    kept = {k: v for k, v in config.values().items() if k in SETTINGS or k.startswith("game.")}
+    for task in tasks:
+        yield {
+            "schema": SCHEMA,
+            "game": task.game,
+            "source": source_in_words(config),
+            "digest": digest,
+            "config_digest": config_digest,
+            "settings": kept,
+            "task": asdict(task),
+            "seed": asdict(own[task.seed_id]),
+        }
+
+
+def read(path: Path) -> TaskFile:
+    """The tasks in `path`, in its order.
+
+    Raises:
+        NotFound: there is no such file.
+        NotReady: it cannot be read.
+        UserError: it holds no task, a line that is none or was changed, or tasks of several games, sources or settings.
+    """
+    made: TaskFile | None = None
+    tasks: dict[str, Task] = {}
+    seeds: dict[str, Seed] = {}
+    for number, text in enumerate(_lines(path), start=1):
+        if not text.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            found, task, seed = _row(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{place} is no task: {error}", hint=_HINT) from error
+        if task.id != task_id(found.config_digest, game=task.game, key=task.key) or task.seed_id != seed.id:
+            raise UserError(f"{place}: the task is not the one that its id was made of", hint=_HINT)
+        made = made or found
+        for what in ("game", "source", "digest", "config_digest"):
+            if getattr(found, what) != getattr(made, what):
+                name = "settings" if what == "config_digest" else what
+                ours, theirs = getattr(found, what), getattr(made, what)
+                hint = "evaluate on one file for each"
+                raise UserError(f"{place} is of {name} {ours}, and the lines before it are of {theirs}", hint=hint)
+        tasks[task.id], seeds[seed.id] = task, seed
+    if made is None:
+        raise UserError(f"{path} holds no task", hint=_HINT)
+    return TaskFile(
+        game=made.game,
+        source=made.source,
+        digest=made.digest,
+        config_digest=made.config_digest,
+        settings=made.settings,
+        on=HeldOut(seeds=tuple(seeds.values()), tasks=tuple(tasks.values())),
+    )
+
+
+_HINT = "write one: selfplay export RUN --format tasks --held-out --to FILE"
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError as error:
+        raise NotFound(f"no file {path}", hint=_HINT) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no text: {error}", hint=_HINT) from error
+    except OSError as error:
+        raise NotReady(f"cannot read {path}: {error.strerror}", hint=f"look: ls -ld {path}") from error
+
+
+def _row(row: Any) -> tuple[TaskFile, Task, Seed]:
+    if not isinstance(row, dict) or row.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is not {SCHEMA}")
+    head = TaskFile(
+        game=str(row["game"]),
+        source=str(row["source"]),
+        digest=row["digest"],
+        config_digest=str(row["config_digest"]),
+        settings=dict(row["settings"]),
+        on=HeldOut(seeds=(), tasks=()),
+    )
+    return head, Task(**row["task"]), Seed(**row["seed"])

@@ -1,0 +1,194 @@
+"""The `openai` policy: any endpoint that speaks OpenAI's completions, for evaluation and collection only.
+
+One `POST URL/completions` a reply, with the prompt as token ids, so that the endpoint's model reads exactly what the
+local tokenizer made. The reply's ids are the endpoint's where it tells them (`token_ids`, vLLM), else its text and its
+end, encoded; log-probabilities are its own where there is one a token, else 0. So nothing may be learnt from it, and a
+reply cannot be had again: `capabilities` says so.
+
+What the machine or the network fails at is tried again and then raised: it is never a reply, so never a reward. Not
+here: chat completions (roles render their own prompts), streaming.
+
+Example:
+    >>> policy = OpenAIPolicy("http://localhost:8000/v1", model="m", tokenizer=tokenizer)  # doctest: +SKIP
+    >>> (await policy.sample(request)).stop  # doctest: +SKIP
+    <Stop.DONE: 'done'>
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import requests
+
+from selfplay.errors import NotReady, UserError
+from selfplay.policy import Completion, PolicyCapabilities, Request, Tokenizer
+from selfplay.types import Stop
+
+KEY = "OPENAI_API_KEY"
+"""Variable of the environment that holds the endpoint's key; local servers want none."""
+
+CONNECT_SECONDS = 10.0
+LONGEST_WAIT = 30.0
+"""Seconds between two tries, at most, whatever the endpoint asks for."""
+
+
+class OpenAIPolicy:
+    """Samples from the model that `url` serves as `model`.
+
+    Args:
+        url: up to and with `/v1`.
+        model: the name it is served under.
+        tokenizer: of that model, here.
+        max_context: prompt and reply, in tokens.
+        max_rows: most requests in flight.
+        seconds: longest wait for one reply.
+        tries: of one reply, where the endpoint is busy (429), fails (5xx) or is not reached.
+        pause: seconds before the second try; each later pause is twice as long.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        tokenizer: Tokenizer,
+        max_context: int = 131_072,
+        max_rows: int = 32,
+        seconds: float = 600.0,
+        tries: int = 5,
+        pause: float = 0.5,
+    ) -> None:
+        self._url = f"{url.rstrip('/')}/completions"
+        self._model = model
+        self._tokenizer = tokenizer
+        self._context = max_context
+        self._seconds = seconds
+        self._tries = tries
+        self._pause = pause
+        self._threads = ThreadPoolExecutor(max_workers=max_rows, thread_name_prefix="endpoint")
+        self._own = threading.local()
+
+    @property
+    def capabilities(self) -> PolicyCapabilities:
+        """Neither trains nor is deterministic."""
+        return PolicyCapabilities(trains=False, shares_weights=False, deterministic=False, max_context=self._context)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The one that was given."""
+        return self._tokenizer
+
+    async def sample(self, request: Request) -> Completion:
+        """One reply; `Completion.seconds` holds waits and further tries too.
+
+        Raises:
+            UserError: the endpoint refuses the key, knows no such model, or does not take the request.
+            NotReady: it was busy, failed, or was not reached, at every try; or its answer is none.
+        """
+        began = time.monotonic()
+        body = {
+            "model": self._model,
+            "prompt": list(request.prompt_ids),
+            "n": 1,
+            "max_tokens": request.sampling.max_tokens,
+            "temperature": request.sampling.temperature,
+            "seed": request.seed & 0x7FFFFFFF,
+            "logprobs": 1,
+            **({"stop": list(request.sampling.stop)} if request.sampling.stop else {}),
+        }
+        answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._post, body)
+        return self._completion(answer, request, seconds=time.monotonic() - began)
+
+    async def aclose(self) -> None:
+        """Drop what waits; idempotent."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The first choice of the answer; on a thread."""
+        if not hasattr(self._own, "session"):
+            self._own.session = requests.Session()
+        key = os.environ.get(KEY)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        why, pause = "", self._pause
+        for number in range(self._tries):
+            if number:
+                time.sleep(min(pause, LONGEST_WAIT))
+                pause *= 2
+            try:
+                answer = self._own.session.post(
+                    self._url, json=body, headers=headers, timeout=(CONNECT_SECONDS, self._seconds)
+                )
+            except (requests.ConnectionError, requests.Timeout) as error:
+                why = f"it was not reached ({type(error).__name__})"
+                continue
+            if answer.status_code != 429 and answer.status_code < 500:
+                return self._choice(answer)
+            why = f"it answered {answer.status_code}"
+            pause = max(pause, _asked_for(answer))
+        raise NotReady(
+            f"the endpoint {self._url} gave no reply in {self._tries} tries: {why}",
+            hint="look at its log; then type the same command again",
+        )
+
+    def _choice(self, answer: requests.Response) -> Mapping[str, Any]:
+        status = answer.status_code
+        if status in (401, 403):
+            raise UserError(f"the endpoint {self._url} refuses the key ({status})", hint=f"set {KEY} to one it accepts")
+        if status == 404:
+            raise UserError(
+                f"the endpoint {self._url} is not there, or serves no model `{self._model}` (404)",
+                hint="the address ends with /v1; what it serves: GET /v1/models",
+            )
+        if status != 200:
+            raise UserError(
+                f"the endpoint {self._url} refused the request ({status}): {' '.join(answer.text.split())[:200]}",
+                hint="it must take completions with token ids as the prompt",
+            )
+        try:
+            choice = answer.json()["choices"][0]
+            if not isinstance(choice["text"], str):
+                raise TypeError("its text is no string")
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise NotReady(
+                f"the answer of the endpoint {self._url} is no completion: {error!r}",
+                hint="is it one of OpenAI's kind?",
+            ) from error
+        found: Mapping[str, Any] = choice
+        return found
+
+    def _completion(self, choice: Mapping[str, Any], request: Request, *, seconds: float) -> Completion:
+        text, told = choice["text"], choice.get("token_ids")
+        cut = choice.get("finish_reason") == "length"
+        if isinstance(told, list) and all(isinstance(one, int) for one in told):
+            token_ids = tuple(told)
+        else:
+            # note: an endpoint cuts off the end, be it a stop string (vLLM says which) or the end of the sequence.
+            stopped_by = choice.get("stop_reason")
+            ended = stopped_by if stopped_by in request.sampling.stop else ""
+            eos = () if cut or ended else tuple(sorted(self._tokenizer.eos_ids)[:1])
+            token_ids = (*self._tokenizer.encode(text + ended), *eos)
+        logprobs = (choice.get("logprobs") or {}).get("token_logprobs") or ()
+        exact = len(logprobs) == len(token_ids) and all(isinstance(one, int | float) for one in logprobs)
+        stop = Stop.DONE
+        if cut:
+            room = self._context - len(request.prompt_ids)
+            stop = Stop.CONTEXT if len(token_ids) >= room else Stop.TOKENS
+        return Completion(
+            token_ids=token_ids,
+            logprobs=tuple(map(float, logprobs)) if exact else (0.0,) * len(token_ids),
+            stop=stop,
+            policy_version=(0, 0),
+            seconds=seconds,
+        )
+
+
+def _asked_for(answer: requests.Response) -> float:
+    """Seconds that the endpoint asks to wait."""
+    text = answer.headers.get("Retry-After", "")
+    return float(text) if text.replace(".", "", 1).isdecimal() else 0.0

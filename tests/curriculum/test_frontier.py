@@ -1,0 +1,162 @@
+"""`frontier` replays what is learnable, asks for tasks where they were, and says the numbers it went by."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from selfplay.curriculum import configured, frontier
+from selfplay.curriculum.history import look
+from selfplay.curriculum.pool import on_probation, replayable
+from selfplay.curriculum.presets import FRONTIER, Frontier
+from selfplay.curriculum.where import places
+from selfplay.types import Choice
+from tests.curriculum.past import Past, proposed, seeds, task
+
+MOVED = dict.fromkeys(range(100), 1.0)
+
+
+def choose(past: Past, train: int = 8, *, n: int = 4, step: int = 10, **other: object) -> tuple[Choice, ...]:
+    return frontier(past, seeds(train), n=n, step=step, seed=0, **other)  # type: ignore[arg-type]
+
+
+def modes(choices: tuple[Choice, ...]) -> Counter[str]:
+    return Counter(choice.mode for choice in choices)
+
+
+def test_half_of_the_tasks_played_are_known_ones() -> None:
+    known = [task(f"k{i}", (9, 4)) for i in range(40)]
+    one = Past(tasks=known, moved=MOVED)
+    assert sum((modes(choose(one, step=step)) for step in range(10, 30)), Counter()).keys() == {"propose", "replay"}
+    new = sum(modes(choose(one, 40, n=10, step=step))["propose"] for step in range(10, 50))
+    assert new / 400 == pytest.approx(0.5, abs=0.05)
+    many = Past(tasks=known, moved=MOVED, proposed={"t0": proposed(10, 40, 30)})
+    new = sum(modes(choose(many, 40, n=10, step=step))["propose"] for step in range(10, 50))
+    assert new / 400 == pytest.approx(0.25, abs=0.05), "a choice gives three tasks: a quarter of the choices propose"
+
+
+def test_the_learnable_are_replayed_and_the_numbers_are_said() -> None:
+    past = Past(tasks=[task("easy", (9, 7)), task("edge", (7, 4)), task("dead", (9, 0))], moved=MOVED)
+    greedy = Frontier(replay=1.0, temperature=0.01, staleness=0.0)
+    (choice,) = choose(past, n=1, options=greedy)
+    assert (choice.mode, choice.subject_id) == ("replay", "edge")
+    for words in ("rank 1 of 2", "4 of 8 attempts solved in solver", "last played 3 steps ago", "0 replays"):
+        assert words in choice.why
+    assert choice.score == pytest.approx(0.22, abs=0.03)
+
+
+def test_what_is_mastered_played_out_or_given_up_leaves_the_pool() -> None:
+    tasks = [
+        task("fresh", (9, 4)),
+        task("mastered", (1, 8), (5, 8), (9, 8)),
+        task("played out", *((step, 4) for step in range(5))),
+        task("failed", (9, 0)),
+    ]
+    seen = look(Past(tasks=tasks, moved=MOVED), seeds(2), step=10, staleness=0, window=64, half_life=30, patience=50)
+    left = replayable(seen, taken=(), max_replays=4, retire=0.85, give_up=1)
+    assert [one.task.id for one in left] == ["fresh"]
+    assert len(replayable(seen, taken=(), max_replays=0, retire=1.0, give_up=0)) == 4
+    assert not replayable(seen, taken={"fresh"}, max_replays=4, retire=0.85, give_up=1)
+
+
+def test_probation_tells_hard_from_wrong() -> None:
+    tasks = [
+        task("new", (8, 0)),
+        task("twice", (7, 0), (8, 0)),
+        task("hard", (5, 0), (6, 0), (7, 6, True)),
+        task("wrong", (5, 0), (6, 0), (7, 0, True), (8, 0, True)),
+    ]
+    past = Past(tasks=tasks, moved=MOVED)
+    seen = look(past, seeds(2), step=10, staleness=0, window=64, half_life=30, patience=50)
+    assert [one.task.id for one in on_probation(seen, taken=(), give_up=2)] == ["twice"]
+    back = replayable(seen, taken=(), max_replays=4, retire=0.85, give_up=2)
+    assert {one.task.id for one in back} == {"new", "hard"}
+    assert {one.task.id: one.regret for one in seen.candidates}["hard"] == 0.75
+    chosen = choose(past, n=2, options=Frontier(probation=0.5, give_up=2))
+    (retried,) = (choice for choice in chosen if choice.terms)
+    assert (retried.mode, retried.subject_id, dict(retried.terms)) == ("replay", "twice", {"hint": True})
+    assert "none of 16 attempts in 2 plays" in retried.why
+
+
+def test_new_tasks_are_asked_for_where_they_were_learnable() -> None:
+    where = seeds(40, path=lambda i: "good.py" if i < 20 else "bad.py")
+    tasks = [task(f"g{i}", (9, 4), seed_id=f"t{i}") for i in range(5)]
+    tasks += [task(f"b{i}", (9, 0), seed_id=f"t{20 + i}") for i in range(5)]
+    past = Past(tasks=tasks, moved=MOVED, counts={f"t{i}": 1 for i in range(40)})
+    picked: Counter[str] = Counter()
+    for step in range(10, 60):
+        chosen = frontier(past, where, n=4, step=step, seed=0, options=Frontier(replay=0.0))
+        picked.update("good" if int(choice.subject_id[1:]) < 20 else "bad" for choice in chosen)
+    assert picked["good"] > 1.8 * picked["bad"] > 0, "it prefers, and starves nobody"
+
+
+def test_what_is_expected_of_a_seed_is_shrunk_towards_its_module_and_all() -> None:
+    where = seeds(4, path=lambda i: "good.py" if i < 2 else "bad.py")
+    past = Past(proposed={"t0": proposed(2, 8, 8), "t2": proposed(2, 8, 0)}, moved=MOVED)
+    seen = look(past, where, step=10, staleness=0, window=64, half_life=30, patience=50)
+    valid = {place.seed.id: place.valid for place in places(seen, explore=0.3, target=0.5)}
+    assert valid["t0"] > valid["t1"] > 0.5 > valid["t3"] > valid["t2"]
+    assert sum(place.chance for place in places(seen, explore=0.3, target=0.5)) == pytest.approx(1.0)
+
+
+def test_a_cap_keeps_one_seed_from_being_chosen_again_and_again() -> None:
+    past = Past(proposed={"t0": proposed(3, 12, 12)}, counts={"t0": 3, "t1": 9}, moved=MOVED)
+    for step in range(10, 30):
+        (choice,) = choose(past, 2, n=1, step=step, options=Frontier(cap=3, replay=0.0))
+        assert choice.subject_id == "t1"
+    capped = Past(proposed={name: proposed(3, 12, 12) for name in ("t0", "t1")}, moved=MOVED)
+    assert choose(capped, 2, n=1, options=Frontier(cap=3, replay=0.0)), "where all are capped, the cap does not count"
+
+
+def test_it_is_pure_and_reads_closed_steps_only() -> None:
+    past = Past(tasks=[task(f"k{i}", (9, i % 9)) for i in range(20)], moved=MOVED)
+    assert choose(past) == choose(past)
+    assert choose(past, step=11) != choose(past, step=12)
+    past.asked.clear()
+    choose(past, step=10, staleness=3)
+    assert {(question, before) for question, _, before in past.asked} == {
+        (question, 7) for question in ("tasks", "proposals", "movement")
+    }
+    past.asked.clear()
+    choose(past, step=100)
+    assert ("tasks", 36, 100) in past.asked
+
+
+def test_a_refill_goes_on_where_the_round_before_ended() -> None:
+    past = Past(tasks=[task(f"k{i}", (9, 4)) for i in range(20)], moved=MOVED)
+    first = choose(past)
+    second = choose(past, first=4, taken={choice.subject_id for choice in first})
+    assert [choice.index for choice in second] == [4, 5, 6, 7]
+    assert not {choice.subject_id for choice in first} & {choice.subject_id for choice in second}
+
+
+def test_annealed_replay_begins_when_seeds_have_been_seen() -> None:
+    known = [task(f"k{i}", (9, 4)) for i in range(40)]
+    options = Frontier(anneal=True, replay=1.0)
+    assert modes(choose(Past(tasks=known, moved=MOVED), options=options)) == {"propose": 4}
+    all_seen = Past(tasks=known, moved=MOVED, counts={f"t{i}": 1 for i in range(8)})
+    assert modes(choose(all_seen, options=options)) == {"replay": 4}
+
+
+def test_options_come_in_by_name() -> None:
+    bound = configured(frontier, {"replay": 0, "window": 8})
+    assert bound.keywords["options"] == Frontier(replay=0.0, window=8)
+    assert configured(frontier, {}) is frontier
+    assert FRONTIER.replay == 0.5
+
+
+def test_a_refill_without_new_seeds_plays_known_tasks_before_it_repeats_itself() -> None:
+    past = Past(tasks=[task(f"k{i}", (9, 4)) for i in range(3)], moved=MOVED)
+    taken = {"t0", "t1"}
+    assert modes(choose(past, 2, n=4, first=2, taken=taken)) == {"replay": 3}
+    assert modes(choose(past, 2, n=4, first=5, taken={*taken, "k0", "k1", "k2"})) == {"propose": 2}
+
+
+def test_a_known_task_is_replayed_only_where_it_promises_more_than_a_new_one() -> None:
+    past = Past(tasks=[task(f"k{i}", (9, 1 if i else 4)) for i in range(30)], moved=MOVED)
+    faded = Frontier(fade=0.5, replay=1.0)
+    played = {choice.subject_id for step in range(10, 14) for choice in choose(past, step=step, options=faded)}
+    assert played & {task_.id for task_ in past.tasks}
+    again = [task(f"k{i}", (8, 4), (9, 4)) for i in range(30)]
+    assert modes(choose(Past(tasks=again, moved=MOVED), options=faded)) == {"propose": 4}

@@ -1,0 +1,132 @@
+"""The endpoint policy against a small server of completions, which serves the toy model through a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from selfplay.errors import NotReady, UserError
+from selfplay.games.echo import CHARACTERS
+from selfplay.policy import Completion, Request
+from selfplay.policy.local import LocalPolicy
+from selfplay.policy.openai import KEY, OpenAIPolicy
+from selfplay.policy.toy import CharTokenizer, toy_model
+from selfplay.types import Sampling, Stop
+from tests.served import Answer, Served, serving
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy between the policy and this machine, and no key unless a test sets one."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv(KEY, raising=False)
+
+
+@pytest.fixture
+def toy() -> Iterator[Served]:
+    """The toy model, served."""
+    model, tokenizer = toy_model(0, alphabet=CHARACTERS)
+    with ThreadPoolExecutor(1) as torch_thread:
+
+        async def sample(body: dict[str, Any]) -> Completion:
+            policy = LocalPolicy(model, tokenizer, version=lambda: 0, executor=torch_thread)
+            try:
+                sampling = Sampling(temperature=body["temperature"], max_tokens=body["max_tokens"])
+                return await policy.sample(
+                    Request(prompt_ids=tuple(body["prompt"]), sampling=sampling, seed=body["seed"])
+                )
+            finally:
+                await policy.aclose()
+
+        def reply(body: dict[str, Any]) -> Answer:
+            found = asyncio.run(sample(body))
+            choice = {
+                "text": tokenizer.decode(found.token_ids),
+                "finish_reason": "stop" if found.stop == Stop.DONE else "length",
+                "logprobs": {"token_logprobs": list(found.logprobs)},
+                **({"token_ids": list(found.token_ids)} if served.ids else {}),
+            }
+            return 200, {"choices": [choice]}
+
+        with serving(reply) as served:
+            yield served
+
+
+def asked(url: str, *, seed: int = 1, tries: int = 3, text: str = "ab>", stop: tuple[str, ...] = ()) -> Completion:
+    async def main() -> Completion:
+        policy = OpenAIPolicy(url, model="toy", tokenizer=CharTokenizer(CHARACTERS), tries=tries, pause=0.01)
+        try:
+            assert not policy.capabilities.trains
+            prompt = policy.tokenizer.encode(text)
+            sampling = Sampling(temperature=1.0, max_tokens=4, stop=stop)
+            return await policy.sample(Request(prompt_ids=prompt, sampling=sampling, seed=seed))
+        finally:
+            await policy.aclose()
+
+    return asyncio.run(main())
+
+
+def test_it_gives_what_the_served_model_samples(toy: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "secret")
+    toy.ids = True
+    replies = [asked(toy.url, seed=seed) for seed in range(4)]
+    assert len({reply.token_ids for reply in replies}) > 1
+    assert replies[0].token_ids == asked(toy.url, seed=0).token_ids
+    assert all(len(reply.logprobs) == len(reply.token_ids) and min(reply.logprobs) < 0 for reply in replies)
+    assert toy.asked[0]["prompt"] == list(CharTokenizer(CHARACTERS).encode("ab>"))
+    assert {key: toy.asked[2][key] for key in ("model", "n", "max_tokens", "temperature", "seed")} == {
+        **{"model": "toy", "n": 1, "max_tokens": 4, "temperature": 1.0, "seed": 2}
+    }
+    assert set(toy.keys) == {"Bearer secret"}
+    toy.ids = False
+    texts = CharTokenizer(CHARACTERS)
+    assert texts.decode(asked(toy.url, seed=0).token_ids) == texts.decode(replies[0].token_ids)
+
+
+def test_a_busy_or_failing_endpoint_is_asked_again(toy: Served) -> None:
+    toy.first = [(429, {}), (503, "down")]
+    assert asked(toy.url).token_ids
+    assert len(toy.asked) == 3
+    toy.first = [(500, {})] * 3
+    with pytest.raises(NotReady, match="gave no reply in 3 tries: it answered 500"):
+        asked(toy.url)
+
+
+def test_an_endpoint_that_is_not_there() -> None:
+    with serving(lambda body: (200, {})) as gone:
+        pass
+    with pytest.raises(NotReady, match=r"gave no reply in 2 tries: it was not reached \(ConnectionError\)"):
+        asked(gone.url, tries=2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "match"),
+    [
+        ((401, {}), UserError, r"refuses the key \(401\)"),
+        ((404, {}), UserError, r"serves no model `toy` \(404\)"),
+        ((400, "no ids\nhere"), UserError, r"refused the request \(400\): no ids here"),
+        ((200, "hello"), NotReady, "is no completion"),
+        ((200, {"choices": []}), NotReady, "is no completion"),
+        ((200, {"choices": [{"text": None}]}), NotReady, "is no completion"),
+    ],
+)
+def test_answers_that_are_none_are_not_asked_for_again(
+    toy: Served, answer: Answer, error: type[Exception], match: str
+) -> None:
+    toy.first = [answer]
+    with pytest.raises(error, match=match):
+        asked(toy.url)
+    assert len(toy.asked) == 1
+
+
+def test_a_stop_string_that_is_told_is_kept() -> None:
+    choice = {"text": "a", "finish_reason": "stop", "stop_reason": "b"}
+    with serving(lambda body: (200, {"choices": [choice]})) as served:
+        found = asked(served.url, stop=("b",))
+        assert (CharTokenizer(CHARACTERS).decode(found.token_ids), found.stop) == ("ab", Stop.DONE)
+        assert found.logprobs == (0.0, 0.0)
+        assert served.asked[0]["stop"] == ["b"]
