@@ -1,7 +1,7 @@
 """How verdicts become weights: `grpo` (pure maths), `batch` (ragged to tensors), `trainer` (weights).
 
-The protocol below is all that the loop knows. Not here: rewards (`games`), grouping and advantages
-of a step (`loop` calls `grpo.advantages`), sampling (`policy`).
+The protocol below is all that the loop knows of it, and `estimators`: rewards to advantages. Not here: rewards
+(`games`), which of them form a group (`batches`), sampling (`policy`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from selfplay.types import Batch, Example, Phase, Save, Update
+from selfplay.types import Batch, Example, Phase, Sample, Save, Update
 
 
 class Learner(Protocol):
@@ -38,6 +38,16 @@ class Learner(Protocol):
 
         Raises:
             RunFailed: the loss or the gradient is not finite; the weights are unchanged.
+        """
+        ...
+
+    def logprobs(self, samples: Sequence[Sample], *, temperature: float) -> tuple[tuple[float, ...], ...]:
+        """Log-probabilities of each sample's trained tokens under `temperature`, by the weights as they are.
+
+        Natural log, one a trained token, in their order; nothing is learnt.
+
+        Raises:
+            UserError: a sample has no trained token behind a prompt.
         """
         ...
 

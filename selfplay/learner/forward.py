@@ -2,11 +2,14 @@
 
 The transformer runs once over the row. Attention is ours, registered with `transformers` under
 `ATTENTION`: per block, matmul, masked softmax, matmul, which for short sequences takes a third of the
-time of `scaled_dot_product_attention` with a mask (2 cores, bfloat16). Logits exist at trained
-positions only, a few rows at a time. The gradients of embedding and output head, where one token's
-rows are summed hundreds of times, go straight into float32 (`Sinks`).
+time of `scaled_dot_product_attention` with a mask (2 cores, bfloat16). Layers that look back through
+a sliding window do so here, too. Logits exist at trained positions only, a few rows at a time. The
+gradients of embedding and output head, where one token's rows are summed hundreds of times, go straight
+into float32 (`Sinks`). Where memory is short, layers are computed again in the backward pass: the same
+operations on the same numbers, so the same bits.
 
-Not here: losses (`grpo`), the layout of rows (`batch`), weights (`master`).
+Not here: losses (`grpo`), the layout of rows (`batch`), weights (`master`), when memory is short (`memory`).
+Soft-capped attention and scaled logits are refused.
 
 Shapes: R tokens of the row, N trained tokens, D hidden size, V vocabulary, K key heads, Q queries a
 key head, L keys, H head size.
@@ -14,34 +17,29 @@ key head, L keys, H head size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from selfplay.errors import UserError
 from selfplay.learner.batch import Block, Bundle, Row
+from selfplay.learner.head import Head, Sinks
+from selfplay.policy.precision import wide_sums, widened
 from selfplay.types import record
 
 ATTENTION = "selfplay_packed"
 """Name of our attention in `transformers`."""
 
-LOGIT_ELEMENTS = 1 << 22
-"""Logits in flight, so that the passes over them stay in the processor's cache."""
-
-ADD_ELEMENTS = 1 << 20
-"""Elements that `add_in_place` adds at once."""
-
-SCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Settings of model families whose head is more than one matrix."""
-
-Sinks = Mapping[nn.Parameter, Tensor]
-"""Float32 gradient of each parameter, of the parameter's shape."""
+UNKNOWN = ("final_logit_softcapping", "logit_scale", "logits_scaling", "attn_logit_softcapping")
+"""Settings of model families whose head is more than one matrix, or whose attention is capped."""
 
 
 @record
@@ -54,14 +52,31 @@ class Scores:
     """Of the next-token distribution under the temperature, in nats; no gradient."""
 
 
+@record
+class _View:
+    """What the queries of one block look at: [`context`, `num_context`) and [`first`, `stop`) of the bundle."""
+
+    context: int
+    first: int
+    hidden: Tensor
+    """(Q, the last keys): True where a query may not look; all may look at the keys before."""
+
+
 @dataclass(slots=True)
 class _Plan:
     """What our attention needs to know, the same for every layer."""
 
     bundles: tuple[Bundle, ...]
-    hidden: Mapping[Block, Tensor]
-    """For each block, True where a query may not look at a key of [start, stop)."""
+    device: torch.device
+    recompute: bool
     calls: int = 0
+    _views: dict[tuple[Block, int], _View] = field(default_factory=dict)
+
+    def view(self, block: Block, *, window: int) -> _View:
+        """Equal blocks share a view, so there is one for each distinct block; `window` 0 means no sliding window."""
+        if (block, window) not in self._views:
+            self._views[block, window] = _view(block, window=window, device=self.device)
+        return self._views[block, window]
 
 
 def supported(model: nn.Module) -> None:
@@ -72,33 +87,44 @@ def supported(model: nn.Module) -> None:
     """
     config: Any = model.config
     family = getattr(config, "model_type", type(model).__name__)
-    for name in SCALED_LOGITS:
+    for name in UNKNOWN:
         if getattr(config, name, None) not in (None, 1.0):
             raise UserError(f"the learner does not know models with `{name}` (model type {family})")
+    if getattr(config, "use_bidirectional_attention", False):
+        raise UserError(f"the learner does not know models whose tokens see later ones (model type {family})")
     head = model.get_output_embeddings()  # type: ignore[operator]
     if not isinstance(head, nn.Linear) or head.bias is not None:
         raise UserError(f"the learner needs a linear output head without bias (model type {family})")
 
 
-def score(model: nn.Module, row: Row, *, temperature: float, sinks: Sinks) -> Scores:
+def score(model: nn.Module, row: Row, *, temperature: float, sinks: Sinks, recompute: bool = False) -> Scores:
     """Log-probabilities and entropies of the row's trained tokens, in the order of `row.targets`.
 
     Gradients of the input embedding and the output head are added to their `sinks` during `backward`;
-    without an entry there they reach the parameter's `grad` as usual.
+    without an entry there they reach the parameter's `grad` as usual. With `recompute` only the input of
+    each layer is kept until `backward`, which computes the rest again: less memory, the same result.
 
     Raises:
-        UserError: a layer of the model does not attend through the `transformers` interface (its row
-            would leak from one sample into the next), or attends through a window shorter than the row.
+        UserError: a sample is longer than the model's context; or a layer of the model does not attend
+            through the `transformers` interface (its row would leak from one sample into the next), has
+            attention with a soft cap, or cannot be computed again.
     """
     embedding: nn.Module = model.get_input_embeddings()  # type: ignore[operator]
     head: nn.Linear = model.get_output_embeddings()  # type: ignore[operator]
     device = head.weight.device
     ids_R = torch.tensor(row.token_ids, device=device)
-    plan = _Plan(bundles=row.bundles, hidden=_hidden(row, device))
+    recompute = recompute and torch.is_grad_enabled()
+    plan = _Plan(bundles=row.bundles, device=device, recompute=recompute)
     config: Any = model.config
-    with _attention(config):
+    context = getattr(config, "max_position_embeddings", None)
+    if context is not None and max(row.positions) >= context:
+        raise UserError(
+            f"a sample has {max(row.positions) + 2} tokens, and the model's context {context}",
+            hint="shorten the role's prompt.md or what it shows, or name a model with a longer context",
+        )
+    with wide_sums(model), _attention(config), _recomputed(model) if recompute else nullcontext():
         output = model.base_model(  # type: ignore[operator]
-            inputs_embeds=_embed(embedding, ids_R, sinks)[None],
+            inputs_embeds=widened(_embed(embedding, ids_R, sinks))[None],
             position_ids=torch.tensor(row.positions, device=device)[None],
             use_cache=False,
             plan=plan,
@@ -106,10 +132,11 @@ def score(model: nn.Module, row: Row, *, temperature: float, sinks: Sinks) -> Sc
     if plan.calls != config.num_hidden_layers:
         raise UserError(f"the learner does not know model type {config.model_type}: not every layer is attention")
     hidden_ND = output.last_hidden_state[0].index_select(0, torch.tensor(row.sources, device=device))
+    hidden_ND = hidden_ND.to(head.weight.dtype)
     targets_N = torch.tensor(row.targets, device=device)
     weight_VD = head.weight
     sink_VD = sinks.get(weight_VD) if isinstance(weight_VD, nn.Parameter) else None
-    logprob_N, entropy_N = _Head.apply(hidden_ND, weight_VD, targets_N, temperature, sink_VD)  # type: ignore[no-untyped-call]
+    logprob_N, entropy_N = Head.apply(hidden_ND, weight_VD, targets_N, temperature, sink_VD)  # type: ignore[no-untyped-call]
     return Scores(logprob_N=logprob_N, entropy_N=entropy_N)
 
 
@@ -124,18 +151,52 @@ def _attention(config: Any) -> Iterator[None]:
         config._attn_implementation = before
 
 
-def _hidden(row: Row, device: torch.device) -> dict[Block, Tensor]:
-    """Equal blocks share a mask, so the dictionary has one entry a distinct block."""
-    masks: dict[Block, Tensor] = {}
-    for bundle in row.bundles:
-        for block in bundle.blocks:
-            if block not in masks:
-                own = torch.repeat_interleave(
-                    torch.arange(len(block.lengths), device=device), torch.tensor(block.lengths, device=device)
-                )
-                later = torch.ones(len(own), len(own), dtype=torch.bool, device=device).triu(1)
-                masks[block] = later | (own[:, None] != own[None, :])
-    return masks
+@contextmanager
+def _recomputed(model: nn.Module) -> Iterator[None]:
+    """Inside, each layer's forward keeps its input alone."""
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        config: Any = model.config
+        raise UserError(
+            f"the layers of model type {config.model_type} cannot be computed again, and memory is short without that",
+            hint="smaller micro-batches: -s learner.token_budget=1024; or more memory: -s learner.memory_mb=...",
+        )
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        # The second computation comes after `score` has returned.
+        return nullcontext(), _attention(model.config)
+
+    # note: not `gradient_checkpointing_enable`, which asks for the training mode and so for dropout.
+    for layer in layers:
+        again = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
+        layer.forward = again
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _view(block: Block, *, window: int, device: torch.device) -> _View:
+    own_Q = torch.repeat_interleave(
+        torch.arange(len(block.lengths), device=device), torch.tensor(block.lengths, device=device)
+    )
+    later_QQ = torch.ones(len(own_Q), len(own_Q), dtype=torch.bool, device=device).triu(1)
+    hidden_QQ = later_QQ | (own_Q[:, None] != own_Q[None, :])
+    # A block with several samples has each from its first own token on; another may continue a long sample.
+    begin = block.num_context + block.start - block.first_key
+    if not window or begin + max(block.lengths) <= window:
+        return _View(context=0, first=block.first_key, hidden=hidden_QQ)
+    low = max(0, begin + 1 - window)
+    context = min(low, block.num_context)
+    first = block.first_key + low - context
+    position_Q = torch.cat([torch.arange(begin, begin + length, device=device) for length in block.lengths])
+    shared = torch.arange(context, block.num_context, device=device)
+    earlier = torch.arange(block.num_context + first - block.first_key, begin, device=device)
+    position_L = torch.cat([shared, earlier, position_Q])
+    hidden_QL = position_L[None, :] <= position_Q[:, None] - window
+    hidden_QL[:, -len(own_Q) :] |= hidden_QQ
+    return _View(context=context, first=first, hidden=hidden_QL)
 
 
 def attend(
@@ -162,9 +223,9 @@ def attend(
         (1, R, heads, H) and None.
     """
     plan.calls += 1
-    longest = max(bundle.num_tokens for bundle in plan.bundles)
-    if softcap is not None or (sliding_window is not None and longest > sliding_window):
-        raise UserError("the learner does not know attention with a soft cap or a window shorter than the samples")
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    if softcap is not None or ignored.get("s_aux") is not None or ignored.get("position_bias") is not None:
+        raise UserError("the learner does not know attention with a soft cap, sinks or position biases")
     heads, kept = query.shape[1], key.shape[1]
     query_KGRH = (query[0] * scaling).view(kept, heads // kept, *query.shape[2:])
     sizes = [bundle.num_tokens for bundle in plan.bundles]
@@ -175,108 +236,88 @@ def attend(
         value[0].split_with_sizes(sizes, 1),
         strict=True,
     )
+    # Nested inside the layer's second computation: no more than one block's weights exist at a time.
+    one = partial(checkpoint, _attend_block, use_reentrant=False, preserve_rng_state=False)
+    attend_block = one if plan.recompute else _attend_block
     outputs = [
-        _attend_block(queries, keys, values, block, plan.hidden[block])
+        attend_block(queries, keys, values, block, plan.view(block, window=sliding_window or 0))
         for bundle, queries, keys, values in parts
         for block in bundle.blocks
     ]
     return torch.cat(outputs, dim=2).flatten(0, 1).transpose(0, 1)[None], None
 
 
-def _attend_block(query_KGRH: Tensor, key_KRH: Tensor, value_KRH: Tensor, block: Block, hidden: Tensor) -> Tensor:
+def _attend_block(query_KGRH: Tensor, key_KRH: Tensor, value_KRH: Tensor, block: Block, view: _View) -> Tensor:
     queries_KGQH = query_KGRH[:, :, block.start : block.stop]
-    keys_KLH, values_KLH = _visible(key_KRH, block), _visible(value_KRH, block)
-    scores_KQL = queries_KGQH.flatten(1, 2) @ keys_KLH.transpose(1, 2)
-    scores_KGQL = scores_KQL.view(*queries_KGQH.shape[:3], -1)
-    scores_KGQL[..., -hidden.shape[0] :].masked_fill_(hidden, float("-inf"))
-    # note: in bfloat16 the kernel sums in float32 and rounds once.
-    weights_KQL = torch.softmax(scores_KQL, dim=-1)
-    return (weights_KQL @ values_KLH).view_as(queries_KGQH)
+    keys_KLH, values_KLH = _visible(key_KRH, block, view), _visible(value_KRH, block, view)
+    mixed_KQH = _Attention.apply(queries_KGQH, keys_KLH, values_KLH, view.hidden)  # type: ignore[no-untyped-call]
+    return mixed_KQH.view_as(queries_KGQH)  # type: ignore[no-any-return]
 
 
-def _visible(rows_KRH: Tensor, block: Block) -> Tensor:
+class _Attention(torch.autograd.Function):
+    """softmax(query key') value under a mask; scores are never narrower than float32, and only the weights are kept."""
+
+    @staticmethod
+    def forward(ctx: Any, query_KGQH: Tensor, key_KLH: Tensor, value_KLH: Tensor, hidden: Tensor) -> Tensor:
+        """`hidden` is of the last keys, as `_View` has it."""
+        query_KQH = query_KGQH.flatten(1, 2)
+        wide = torch.promote_types(query_KQH.dtype, torch.float32)
+        with torch.autocast(query_KQH.device.type, enabled=False):
+            scores_KQL = query_KQH.to(wide) @ key_KLH.to(wide).transpose(1, 2)
+            scores_KGQL = scores_KQL.view(*query_KGQH.shape[:3], -1)
+            scores_KGQL[..., -hidden.shape[1] :].masked_fill_(hidden, float("-inf"))
+            weights_KQL = torch.softmax(scores_KQL, dim=-1).to(value_KLH.dtype)
+            mixed_KQH = weights_KQL @ value_KLH
+        ctx.shape = query_KGQH.shape
+        ctx.save_for_backward(query_KQH, key_KLH, value_KLH, weights_KQL)
+        return mixed_KQH
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query_KQH, key_KLH, value_KLH, weights_KQL = ctx.saved_tensors
+        gradient_KQH = gradients[0]
+        value_gradient_KLH = weights_KQL.transpose(1, 2) @ gradient_KQH
+        weights_gradient_KQL = gradient_KQH @ value_KLH.transpose(1, 2)
+        scores_gradient_KQL = torch._softmax_backward_data(weights_gradient_KQL, weights_KQL, -1, weights_KQL.dtype)
+        query_gradient_KGQH = (scores_gradient_KQL @ key_KLH).view(ctx.shape)
+        return query_gradient_KGQH, scores_gradient_KQL.transpose(1, 2) @ query_KQH, value_gradient_KLH, None
+
+
+def _visible(rows_KRH: Tensor, block: Block, view: _View) -> Tensor:
     """Keys or values that the block may look at; its own come last."""
-    if block.num_context in (0, block.first_key):
-        return rows_KRH[:, block.first_key - block.num_context : block.stop]
-    return torch.cat([rows_KRH[:, : block.num_context], rows_KRH[:, block.first_key : block.stop]], dim=1)
+    shared = block.num_context - view.context
+    if shared == 0 or block.num_context == view.first:
+        return rows_KRH[:, view.first - shared : block.stop]
+    return torch.cat([rows_KRH[:, view.context : block.num_context], rows_KRH[:, view.first : block.stop]], dim=1)
 
 
 AttentionInterface.register(ATTENTION, attend)
 
 
 def _embed(embedding: nn.Module, ids_R: Tensor, sinks: Sinks) -> Tensor:
-    # Subclasses scale or mix what they look up: their own forward is the only one that is right.
-    weight = embedding.weight
-    if type(embedding) is nn.Embedding and isinstance(weight, nn.Parameter) and weight in sinks:
-        embedded: Tensor = _Lookup.apply(weight, ids_R, sinks[weight])  # type: ignore[no-untyped-call]
+    weight, scale = embedding.weight, getattr(embedding, "embed_scale", 1.0)
+    scaled = type(embedding).__name__.endswith("ScaledWordEmbedding")
+    # Other subclasses mix what they look up: their own forward is the only one that is right.
+    if (scaled or type(embedding) is nn.Embedding) and isinstance(weight, nn.Parameter) and weight in sinks:
+        embedded: Tensor = _Lookup.apply(weight, ids_R, embedding.padding_idx, sinks[weight])  # type: ignore[no-untyped-call]
+        if scaled:
+            embedded = embedded * (scale.to(weight.dtype) if isinstance(scale, Tensor) else scale)
         return embedded
     return embedding(ids_R)  # type: ignore[no-any-return]
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of an embedding; its gradient is summed in float32."""
+    """Rows of an embedding; its gradient is summed in float32, and as torch's own leaves out the padding."""
 
     @staticmethod
-    def forward(ctx: Any, weight_VD: Tensor, ids_R: Tensor, sink_VD: Tensor) -> Tensor:
-        ctx.ids_R, ctx.sink_VD = ids_R, sink_VD
+    def forward(ctx: Any, weight_VD: Tensor, ids_R: Tensor, padding: int | None, sink_VD: Tensor) -> Tensor:
+        ctx.ids_R, ctx.padding, ctx.sink_VD = ids_R, padding, sink_VD
         return weight_VD[ids_R]
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        ctx.sink_VD.index_add_(0, ctx.ids_R, gradients[0].to(ctx.sink_VD.dtype))
-        return None, None, None
-
-
-class _Head(torch.autograd.Function):
-    """Output head, log-softmax and pick in one: no float32 logits are kept.
-
-    d logprob / d logits = (one-hot - p) / temperature, so only p is kept, in the model's type.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, temperature: float, sink_VD: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        num_rows, vocabulary = hidden_ND.shape[0], weight_VD.shape[0]
-        probability_NV = hidden_ND.new_empty(num_rows, vocabulary)
-        wide = torch.promote_types(hidden_ND.dtype, torch.float32)
-        logprob_N = torch.empty(num_rows, dtype=wide, device=hidden_ND.device)
-        entropy_N = torch.empty_like(logprob_N)
-        # note: below 4 rows a float32 product depends on how many rows there are.
-        step = max(4, LOGIT_ELEMENTS // vocabulary)
-        for start in range(0, num_rows, step):
-            rows = slice(start, start + step)
-            logits_CV = F.linear(hidden_ND[rows], weight_VD)
-            if temperature != 1.0:
-                logits_CV = logits_CV.to(wide) / temperature
-            logprobs_CV = torch.log_softmax(logits_CV, dim=-1, dtype=wide)
-            chosen = targets_N[rows].unsqueeze(1)
-            logprob_N[rows] = logprobs_CV.gather(1, chosen).squeeze(1)
-            probs_CV = logprobs_CV.exp()
-            probability_NV[rows] = probs_CV
-            entropy_N[rows] = -torch.linalg.vecdot(probs_CV, logprobs_CV)
-        ctx.save_for_backward(hidden_ND, weight_VD, targets_N)
-        ctx.probability_NV, ctx.temperature, ctx.sink_VD = probability_NV, temperature, sink_VD
-        ctx.mark_non_differentiable(entropy_N)
-        return logprob_N, entropy_N
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        hidden_ND, weight_VD, targets_N = ctx.saved_tensors
-        scale_N1 = (gradients[0] / ctx.temperature).to(hidden_ND.dtype).unsqueeze(1)
-        logits_NV = ctx.probability_NV.mul_(-scale_N1)
-        ctx.probability_NV = None
-        logits_NV.scatter_add_(1, targets_N.unsqueeze(1), scale_N1)
-        weight_gradient_VD = logits_NV.t() @ hidden_ND
-        if ctx.sink_VD is not None:
-            add_in_place(ctx.sink_VD, weight_gradient_VD)
-            weight_gradient_VD = None
-        return logits_NV @ weight_VD, weight_gradient_VD, None, None, None
-
-
-def add_in_place(sum_: Tensor, part: Tensor) -> None:
-    """Add `part` to the float32 `sum_`, piece by piece: five times quicker than one mixed-type `add_` (113 MB)."""
-    total, addend = sum_.view(-1), part.reshape(-1)
-    for start in range(0, total.numel(), ADD_ELEMENTS):
-        piece = slice(start, start + ADD_ELEMENTS)
-        total[piece].add_(addend[piece].float())
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
+        gradient_RD = gradients[0].to(ctx.sink_VD.dtype)
+        if ctx.padding is not None:
+            gradient_RD = gradient_RD.masked_fill((ctx.ids_R == ctx.padding)[:, None], 0.0)
+        ctx.sink_VD.index_add_(0, ctx.ids_R, gradient_RD)
+        return None, None, None, None

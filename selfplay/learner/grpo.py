@@ -1,12 +1,12 @@
-"""Group-relative policy optimisation as formulas: advantages, token losses, reductions, corrections, KL.
+"""Group-relative policy optimisation as formulas: token losses, reductions, corrections, KL.
 
-Every function states its source. Advantages take the rewards of one group (`batch_std`: of all groups)
-and return one number a member. Losses take log-probabilities of trained tokens, padded to a rectangle:
+Every function states its source. Losses take log-probabilities of trained tokens, padded to a rectangle:
 a *token loss* gives one number a token, a *reduction* the weight of each sequence's tokens, and
 `total` sums their product. A reduction depends on the sequences' lengths only, so a batch may be cut
-into micro-batches without changing loss or gradient.
+into micro-batches, or spread over processes, without changing loss or gradient.
 
-Not here: which samples form a group, role weights, files, models.
+Advantages are in `estimators`, and can be had from here too. Not here: which samples form a group, role
+weights, files, models.
 
 Shapes: B sequences, T trained tokens of the longest (shorter ones are padded at the end).
 
@@ -17,78 +17,25 @@ Example:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from selfplay.errors import UserError
+from selfplay.learner.estimators import ESTIMATORS as ESTIMATORS
+from selfplay.learner.estimators import Advantages as Advantages
+from selfplay.learner.estimators import batch_std as batch_std
+from selfplay.learner.estimators import dr_grpo as dr_grpo
+from selfplay.learner.estimators import grpo as grpo
+from selfplay.learner.estimators import has_variance as has_variance
+from selfplay.learner.estimators import raw as raw
+from selfplay.learner.estimators import rloo as rloo
 from selfplay.types import record
-
-VARIANCE_FLOOR = 1e-6
-"""Rewards closer together than this are the same (SkyRL's zero-variance tolerance)."""
 
 LOG_RATIO_LIMIT = 20.0
 """Log-ratios are clamped to +- this before exp (verl `core_algos.py`, OpenRLHF)."""
-
-Advantages = Callable[[Sequence[float]], tuple[float, ...]]
-"""Rewards of one group -> advantages, one a member."""
-
-
-def has_variance(rewards: Sequence[float]) -> bool:
-    """True where the group can teach: two members or more, whose rewards differ."""
-    return len(rewards) > 1 and max(rewards) - min(rewards) > VARIANCE_FLOOR
-
-
-def _std(values: Sequence[float], *, ddof: int) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - ddof))
-
-
-def grpo(rewards: Sequence[float], *, ddof: int = 1, eps: float = 1e-6) -> tuple[float, ...]:
-    """(R - mean) / (std + eps) within the group; zeros where it has no variance.
-
-    Source: GRPO (arXiv 2402.03300, 4.1.2). verl: ddof 1, eps 1e-6. TRL: ddof 1, eps 1e-4; its
-    asynchronous trainer: ddof 0, eps 1e-8. (verl gives R itself for a group of one; here it is 0.)
-    """
-    if not has_variance(rewards):
-        return (0.0,) * len(rewards)
-    scale = _std(rewards, ddof=ddof) + eps
-    return tuple(centred / scale for centred in dr_grpo(rewards))
-
-
-def dr_grpo(rewards: Sequence[float]) -> tuple[float, ...]:
-    """R - mean within the group. Source: Dr. GRPO (arXiv 2503.20783); verl `norm_adv_by_std_in_grpo=False`."""
-    if not has_variance(rewards):
-        return (0.0,) * len(rewards)
-    mean = math.fsum(rewards) / len(rewards)
-    return tuple(reward - mean for reward in rewards)
-
-
-def rloo(rewards: Sequence[float]) -> tuple[float, ...]:
-    """R - mean of the others = n/(n-1) (R - mean). Source: RLOO (arXiv 2402.14740); verl `rloo`."""
-    size = len(rewards)
-    return tuple(centred * size / max(1, size - 1) for centred in dr_grpo(rewards))
-
-
-def raw(rewards: Sequence[float]) -> tuple[float, ...]:
-    """The rewards themselves: plain REINFORCE, for recipes without a baseline."""
-    return tuple(float(reward) for reward in rewards)
-
-
-def batch_std(groups: Sequence[Sequence[float]], *, ddof: int = 1, eps: float = 1e-4) -> tuple[tuple[float, ...], ...]:
-    """(R - mean of its group) / (std of all rewards + eps). Source: TRL `scale_rewards="batch"`; LitePPO."""
-    pooled = [reward for group in groups for reward in group]
-    if not has_variance(pooled):
-        return tuple((0.0,) * len(group) for group in groups)
-    scale = _std(pooled, ddof=ddof) + eps
-    return tuple(tuple(centred / scale for centred in dr_grpo(group)) for group in groups)
-
-
-ESTIMATORS: Mapping[str, Advantages] = {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rloo, "raw": raw}
-"""Estimators of one group by the name that a configuration uses."""
 
 
 @record
@@ -158,13 +105,22 @@ def cispo(tokens: Tokens, *, clip_low: float = 1.0, clip_high: float = 5.0) -> T
         UserError: the cap is below 1, which would weigh on-policy tokens down.
     """
     del clip_low
+    require_cap(clip_high)
+    ratio_BT = tokens.log_ratio_BT.exp().clamp(max=clip_high).detach()
+    return -ratio_BT * tokens.advantage_B.unsqueeze(-1) * tokens.logprobs_BT
+
+
+def require_cap(clip_high: float) -> None:
+    """Check that `clip_high` is a cap that `cispo` can use.
+
+    Raises:
+        UserError: it is below 1.
+    """
     if clip_high < 1.0:
         raise UserError(
             f"cispo reads clip_high as the absolute cap of the ratio, and {clip_high} is below 1",
             hint="-s learner.clip_high=5.0",
         )
-    ratio_BT = tokens.log_ratio_BT.exp().clamp(max=clip_high).detach()
-    return -ratio_BT * tokens.advantage_B.unsqueeze(-1) * tokens.logprobs_BT
 
 
 Reduction = Callable[[Tensor], Tensor]
@@ -255,17 +211,37 @@ CORRECTIONS: Mapping[str, Correction] = {
 """Corrections for a sampler whose probabilities differ from the learner's, by name."""
 
 
+KL = Callable[[Tensor, Tensor], Tensor]
+"""`(logprobs_BT, reference_BT) -> kl_BT`: how far the policy is from the reference, on tokens that it sampled.
+
+As a *number* k1 and k3 are right on average. As a *loss*, which is what the learner adds, only k2 is: the expected
+gradient of k1 is zero (it does not hold the policy back at all), that of k2 is the gradient of KL(pi || ref), and
+that of k3 the gradient of KL(ref || pi), which agrees with it near the reference. All three are a token's own
+divergence: what a token does to later ones is not in the gradient. Source: Schulman (2020) for the numbers; Tang
+and Munos, "On a few pitfalls in KL divergence gradient estimation for RL" (arXiv 2506.09477) for the gradients.
+"""
+
+
 def k1(logprobs_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """log pi - log ref: unbiased, high variance. Source: Schulman, "Approximating KL divergence" (2020)."""
+    """log pi - log ref: unbiased, high variance; its gradient is zero on average. Source: Schulman,
+    "Approximating KL divergence" (2020).
+    """
     return logprobs_BT - reference_BT
 
 
 def k2(logprobs_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """Half the square of k1: biased, low variance. Source: as `k1`."""
+    """Half the square of k1: biased, low variance, with the gradient of KL(pi || ref). Source: as `k1`."""
     return 0.5 * (logprobs_BT - reference_BT).square()
 
 
 def k3(logprobs_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """e^d - d - 1 with d = log ref - log pi: unbiased, never negative. Source: as `k1`; clamps are verl's."""
+    """e^d - d - 1 with d = log ref - log pi: unbiased, never negative, with the gradient of KL(ref || pi).
+
+    Source: as `k1`; the clamps (+-20, then +-10) are verl's, whose gradient is zero beyond them.
+    """
     gap_BT = (reference_BT - logprobs_BT).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     return (gap_BT.exp() - gap_BT - 1.0).clamp(-10.0, 10.0)
+
+
+KLS: Mapping[str, KL] = {"k1": k1, "k2": k2, "k3": k3}
+"""Estimators of the divergence by the name that a configuration uses."""

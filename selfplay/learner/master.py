@@ -1,11 +1,11 @@
-"""Float32 parameters, gradients and AdamW moments behind a model that computes in another type.
+"""Float32 parameters, gradients and an optimizer behind a model that computes in another type.
 
 The model given becomes the compute copy: its parameters are cast in place and refreshed after each
 step, so whoever shares the module (the sampler) sees new weights without a transfer. RL-sized steps
 vanish in bfloat16 parameters; that is why the float32 ones exist. With float32 compute both are the
-same memory.
+same memory. Parameters that are not trained, a base under adapters, exist in the compute type only.
 
-Not here: losses, learning-rate schedules, files.
+Not here: the optimizers (`optimizer`), losses, learning-rate schedules, files.
 """
 
 from __future__ import annotations
@@ -17,35 +17,50 @@ import torch
 from torch import Tensor, nn
 
 from selfplay.errors import RunFailed
-from selfplay.learner.forward import Sinks, add_in_place
+from selfplay.learner import optimizer
+from selfplay.learner.head import Sinks, add_in_place
 
 DType = Literal["bfloat16", "float32"]
 TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 class Master:
     """The float32 truth about a model, and its optimizer."""
 
-    def __init__(self, model: nn.Module, *, dtype: DType, betas: tuple[float, float], weight_decay: float) -> None:
-        """Take over `model`, whose parameters are float32: cast it to `dtype` and collect its gradients."""
-        self.model = model
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        dtype: DType,
+        betas: tuple[float, float],
+        weight_decay: float,
+        kind: optimizer.Kind = "adamw",
+        trained: Mapping[str, nn.Parameter] | None = None,
+    ) -> None:
+        """Take over `model`, whose parameters are float32: cast it to `dtype` and collect its gradients.
+
+        `trained` names the parameters of `model` that learn (None: all, under their own names); the others are frozen.
+
+        Raises:
+            NotReady: the optimizer's library is not installed.
+        """
+        self._kind = kind
         self._betas = betas
         self._weight_decay = weight_decay
-        self.parameters: dict[str, nn.Parameter] = {}
-        compute: dict[str, nn.Parameter] = {}
-        for name, parameter in sorted(model.named_parameters()):
-            self.parameters[name] = nn.Parameter(parameter.data.float())
-            # note: parameters only; casting the module would also round the rotary frequencies.
-            parameter.data = self.parameters[name].data.to(TORCH_DTYPES[dtype])
-            parameter.requires_grad_(True)
-            compute[name] = parameter
-        self._compute = compute
+        self.compute = dict(sorted((dict(model.named_parameters()) if trained is None else trained).items()))
+        """What the model computes with, by the names that saves have."""
+        self.parameters = {name: nn.Parameter(parameter.data.float()) for name, parameter in self.compute.items()}
         self.gradients = {name: torch.zeros_like(master.data) for name, master in self.parameters.items()}
-        self.sinks: Sinks = {compute[name]: gradient for name, gradient in self.gradients.items()}
-        for parameter in compute.values():
-            parameter.register_post_accumulate_grad_hook(self._collect)  # type: ignore[no-untyped-call]
+        self.sinks: Sinks = {self.compute[name]: gradient for name, gradient in self.gradients.items()}
         self.reset_optimizer()
+        for parameter in model.parameters():
+            # note: parameters only, as casting the module would also round the rotary frequencies; and of these only what
+            # enters products: the weights of norms multiply what is float32 (`policy.precision`).
+            if parameter.ndim > 1:
+                parameter.data = parameter.data.to(TORCH_DTYPES[dtype])
+            parameter.requires_grad_(parameter in self.sinks)
+        for parameter in self.compute.values():
+            parameter.register_post_accumulate_grad_hook(self._collect)  # type: ignore[no-untyped-call]
 
     def _collect(self, parameter: Tensor) -> None:
         assert isinstance(parameter, nn.Parameter)
@@ -58,8 +73,8 @@ class Master:
         """Forget the moments."""
         for name, parameter in self.parameters.items():
             parameter.grad = self.gradients[name]
-        self._optimizer = torch.optim.AdamW(
-            self.parameters.values(), lr=0.0, betas=self._betas, weight_decay=self._weight_decay, fused=True
+        self._optimizer = optimizer.make(
+            self._kind, self.parameters, betas=self._betas, weight_decay=self._weight_decay
         )
 
     def zero_gradients(self) -> None:
@@ -81,9 +96,7 @@ class Master:
             self.zero_gradients()
             raise RunFailed(f"the gradient is not finite (norm {norm.item()}); the weights are unchanged")
         torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), max_grad_norm, norm)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        self._optimizer.step()
+        self._optimizer.step(lr=lr)
         self.refresh()
         self.zero_gradients()
         return float(norm)
@@ -91,7 +104,7 @@ class Master:
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the float32 parameters into the compute copy."""
-        for name, parameter in self._compute.items():
+        for name, parameter in self.compute.items():
             if parameter.data_ptr() != self.parameters[name].data_ptr():
                 parameter.copy_(self.parameters[name])
 
@@ -100,14 +113,8 @@ class Master:
         return {name: parameter.data for name, parameter in self.parameters.items()}
 
     def moments(self) -> dict[str, Tensor]:
-        """AdamW's state as `MOMENT.PARAMETER`; empty before the first step. The live tensors, not copies."""
-        state = self._optimizer.state
-        return {
-            f"{moment}.{name}": state[parameter][moment]
-            for name, parameter in self.parameters.items()
-            if parameter in state
-            for moment in MOMENTS
-        }
+        """The optimizer's state as `MOMENT.PARAMETER`; empty before the first step. The live tensors, not copies."""
+        return self._optimizer.moments()
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Copies of `tensors` and `moments`, for `restore`."""
@@ -128,7 +135,6 @@ class Master:
             parameter.copy_(tensors[name])
         self.reset_optimizer()
         if moments:
-            for name, parameter in self.parameters.items():
-                self._optimizer.state[parameter] = {m: moments[f"{m}.{name}"].clone() for m in MOMENTS}
+            self._optimizer.restore(moments)
         self.zero_gradients()
         self.refresh()

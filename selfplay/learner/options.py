@@ -18,6 +18,7 @@ from selfplay.errors import UserError
 from selfplay.learner import grpo
 from selfplay.learner.batch import num_trained
 from selfplay.learner.master import DType
+from selfplay.learner.optimizer import Kind
 from selfplay.types import Sample, record
 
 WARMUP_RAMP = 0.1
@@ -39,6 +40,12 @@ class Options:
     """Of the compute copy; parameters and moments are always float32."""
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
+    optimizer: Kind = "adamw"
+    """`adamw8bit` keeps the moments in 8 bits (`optimizer`)."""
+    lora_rank: int = 0
+    """Rank of the adapters that learn; 0: all weights do."""
+    seed: int = 0
+    """Of the first values of adapters."""
     max_grad_norm: float = 1.0
     ramp: int = 0
     role_weights: Mapping[str, float] | Literal["pooled"] = field(default_factory=dict)
@@ -52,11 +59,17 @@ class Options:
     correction: str | None = None
     """A name in `grpo.CORRECTIONS`, for samplers whose probabilities differ from the learner's."""
     kl_coef: float = 0.0
-    """Weight of the k3 divergence from the pinned reference."""
+    """Weight of the divergence from the pinned reference."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     updates_per_step: int = 1
     """Optimizer steps on one batch; above 1, `old` is computed in a pass of its own."""
     token_budget: int = 4096
     """Tokens a micro-batch; decides memory and speed, and the last bits of the result."""
+    memory_mb: float | None = None
+    """What learner and sampler may use. A micro-batch that would need more has its layers computed again in the
+    backward pass: the same bits in less memory and more time. None: none has."""
+    sampler_rows: int = 0
+    """Replies that the sampler decodes at the same time, for the size of its cache."""
     threads: int = 2
 
 
@@ -84,6 +97,8 @@ def rule_of(options: Options) -> grpo.Rule:
         rule = grpo.LOSSES[options.loss]
         if rule.reduction == "constant" and not options.horizon:
             raise UserError(f"the loss `{options.loss}` divides by a constant, and none is given", hint="set `horizon`")
+        if rule.token_loss is grpo.cispo:
+            grpo.require_cap(options.clip_high)
         return rule
     module, colon, name = options.loss.partition(":")
     if not colon:

@@ -18,6 +18,8 @@ from selfplay.errors import RunFailed
 from selfplay.types import record
 
 MODEL = "model.safetensors"
+ADAPTER = "adapter_model.safetensors"
+"""In its place where only adapters are trained, as peft names it."""
 STATE = "learner.safetensors"
 
 _DTYPES = {"F32": "torch.float32", "F64": "torch.float64", "BF16": "torch.bfloat16", "F16": "torch.float16"}
@@ -46,9 +48,10 @@ def digests(folder: Path) -> Digests:
     """
     try:
         moments, counters = _lines(folder / STATE)
-        tensors, _ = _lines(folder / MODEL)
+        model = model_file(folder)
+        tensors, _ = _lines(folder / model)
         version = int(counters["policy_version"])
-        num_bytes = sum((folder / name).stat().st_size for name in (MODEL, STATE))
+        num_bytes = sum((folder / name).stat().st_size for name in (model, STATE))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunFailed(f"the save in {folder} cannot be read: {error}", hint="nothing else depends on it") from error
     # note: a model's buffers lie beside its parameters and are not digested; the moments name the parameters.
@@ -56,6 +59,11 @@ def digests(folder: Path) -> Digests:
     own = [line for name, line in sorted(tensors.items()) if not trained or name in trained]
     state = [line for _, line in sorted(moments.items())] + [f"{k}={v}" for k, v in sorted(counters.items())]
     return Digests(weights=_digest(own), state=_digest(state), policy_version=version, num_bytes=num_bytes)
+
+
+def model_file(folder: Path) -> str:
+    """Name of the file with the parameters of the save in `folder`."""
+    return ADAPTER if (folder / ADAPTER).is_file() else MODEL
 
 
 def policy_version(folder: Path) -> int | None:

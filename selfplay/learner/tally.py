@@ -7,7 +7,7 @@ Shapes: T trained tokens of one sample; N those of several, concatenated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ def play_metrics(
     - `sampler_gap`: mean |log pi_old - log sampler|; `sampler_ratio_max`: greatest pi_old / sampler;
     - `sampler_kl`: k3 estimate of KL(sampler || pi_old);
     - `clip_fraction`: share of the tokens whose gradient the clip removes;
-    - `zero_variance` (overall only): samples left out because their group teaches nothing.
+    - those of `left_out`.
     """
 
     def measure(members: Sequence[int]) -> dict[str, float]:
@@ -65,7 +65,17 @@ def play_metrics(
             "clip_fraction": lost_N.float().mean().item(),
         }
 
-    return _by_role(samples, list(seen), measure) | {"zero_variance": float(len(samples) - len(seen))}
+    return _by_role(samples, list(seen), measure) | left_out(samples, seen)
+
+
+def left_out(samples: Sequence[Sample], seen: Collection[int]) -> dict[str, float]:
+    """Samples that were not learnt from, by why.
+
+    - `untrained`: no token of theirs is trained;
+    - `zero_variance`: their group teaches nothing.
+    """
+    untrained = sum(True not in sample.trained for sample in samples)
+    return {"untrained": float(untrained), "zero_variance": float(len(samples) - len(seen) - untrained)}
 
 
 def _means(seen: Sequence[Seen]) -> dict[str, float]:

@@ -16,46 +16,35 @@ Shapes: B samples of a micro-batch, T trained tokens of the longest, N trained t
 
 from __future__ import annotations
 
-import copy
-import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from selfplay.errors import RunFailed, UserError
-from selfplay.learner import grpo, weights
+from selfplay.learner import grpo, lora, weights
 from selfplay.learner.batch import Row, informative, num_trained, pack, partition
 from selfplay.learner.examples import demonstrations
+from selfplay.learner.fit import fingerprint, fitting, traits_of
 from selfplay.learner.forward import score, supported
-from selfplay.learner.master import TORCH_DTYPES, Master
+from selfplay.learner.master import Master
+from selfplay.learner.memory import room_of, setup_of, shape_of
+from selfplay.learner.objective import Learnt, Played, Work
 from selfplay.learner.options import Options, correction_of, play_lr, rule_of, token_weights, warmup_lr
-from selfplay.learner.tally import Seen, imitation_metrics, play_metrics, trained_values
+from selfplay.learner.reference import Reference, pinned
+from selfplay.learner.refuse import refuse
+from selfplay.learner.roles import Meter, partition_by_role
+from selfplay.learner.scoring import logprobs_of
+from selfplay.learner.tally import Seen, imitation_metrics, left_out, play_metrics
 from selfplay.policy import Tokenizer
-from selfplay.types import Batch, Example, Phase, Sample, Save, Update, record
-
-Objective = Callable[[Row, grpo.Tokens], Tensor]
-"""Token losses of one micro-batch, (B, T)."""
-
-
-@record
-class _Work:
-    """What one pass over a batch needs."""
-
-    samples: Sequence[Sample]
-    parts: tuple[tuple[int, ...], ...]
-    weights: Mapping[int, float]
-    temperature: float
-    objective: Objective
-    old: Mapping[int, Tensor] | None
-    """Log-probabilities before the step, a member each; None: those of this very pass."""
+from selfplay.types import Batch, Example, Phase, Sample, Save, Update
 
 
 class Trainer:
@@ -73,7 +62,8 @@ class Trainer:
             source: The folder that `model` came from; its tokenizer's files go into every save.
 
         Raises:
-            UserError: the learner does not know this kind of model, or an option names nothing.
+            UserError: the learner does not know this kind of model, an option names nothing, or adapters do not fit.
+            NotReady: the optimizer's library is not installed.
         """
         supported(model)
         self._rule, self._correction = rule_of(options), correction_of(options)
@@ -82,9 +72,20 @@ class Trainer:
         self.options = options
         self._tokenizer = tokenizer
         self._source = source
-        self._master = Master(model, dtype=options.dtype, betas=options.betas, weight_decay=options.weight_decay)
-        self._reference: nn.Module | None = None
-        self._reference_digest: str | None = None
+        rank = options.lora_rank
+        self._adapter = lora.attach(model, rank=rank, seed=options.seed, source=source) if rank else None
+        self._traits = traits_of(options, self._adapter)
+        self._master = Master(
+            model,
+            dtype=options.dtype,
+            betas=options.betas,
+            weight_decay=options.weight_decay,
+            kind=options.optimizer,
+            trained=self._adapter.parameters if self._adapter else None,
+        )
+        shape = shape_of(cast(Any, model).config.to_dict())
+        self._room = room_of(shape, setup_of(options), memory_mb=options.memory_mb)
+        self._reference: Reference | None = None
         self._phase: Phase = "warmup"
         self._policy_version = 0
         self._phase_updates = 0
@@ -105,12 +106,8 @@ class Trainer:
 
     @property
     def fingerprint(self) -> str:
-        """Versions, CPU capability, threads and dtype; equal fingerprints re-apply to equal digests."""
-        capability = torch.backends.cpu.get_cpu_capability()
-        return (
-            f"torch {torch.__version__}; transformers {transformers.__version__}; {capability}; "
-            f"threads {self.options.threads}; {self.options.dtype}"
-        )
+        """What decides bits: versions, CPU capability, threads, dtype; equal ones re-apply to equal digests."""
+        return fingerprint(self.options)
 
     def weights_digest(self) -> str:
         """Digest of the float32 parameters, in the order of their names."""
@@ -124,13 +121,16 @@ class Trainer:
 
     def pin_reference(self, folder: Path | None = None) -> str:
         """Take the save in `folder` (None: the current weights) as the KL reference; returns its digest."""
-        tensors = weights.read(folder).tensors if folder else self._master.tensors()
-        reference = copy.deepcopy(self.model).requires_grad_(False)
-        for name, parameter in reference.named_parameters():
-            parameter.data = tensors[name].to(TORCH_DTYPES[self.options.dtype], copy=True)
-        self._reference = reference
-        self._reference_digest = weights.tensors_digest({name: tensors[name] for name in self._master.tensors()})
-        return self._reference_digest
+        own = self._master.tensors()
+        tensors = fitting(folder, own, traits=self._traits).tensors if folder else own
+        self._reference = pinned(self.model, tensors, compute=self._master.compute, adapters=self._adapter is not None)
+        return self._reference.digest
+
+    def logprobs(self, samples: Sequence[Sample], *, temperature: float) -> tuple[tuple[float, ...], ...]:
+        """Of the trained tokens of each sample; see `learner.Learner.logprobs`."""
+        parts = partition(samples, range(len(samples)), token_budget=self.options.token_budget)
+        found = logprobs_of(self.model, samples, parts, temperature=temperature)
+        return tuple(tuple(found[member].tolist()) for member in range(len(samples)))
 
     def update(self, batch: Batch, *, recorded: Update | None = None) -> Update:
         """Learn from one step's samples; see `learner.Learner.update`.
@@ -138,10 +138,11 @@ class Trainer:
         Samples of groups without any advantage are left out: they count nowhere.
 
         Raises:
-            RunFailed: the loss or the gradient is not finite; the weights are unchanged.
+            RunFailed: a sample, the loss or the gradient is not finite; the weights are unchanged.
             UserError: `kl_coef` is set and no reference is pinned.
         """
         started = time.perf_counter()
+        refuse(batch)
         members = informative(batch.samples)
         if recorded is not None and recorded.skipped is not None:
             return self._skipped(batch, why=recorded.skipped)
@@ -150,7 +151,7 @@ class Trainer:
         if self.options.kl_coef and self._reference is None:
             raise UserError("a divergence from a reference is weighed, and no reference is pinned")
         work, lr = self._play_work(batch, members, recorded)
-        loss, norm, seen = self._learn(work, lr=lr, times=self.options.updates_per_step)
+        loss, norm, seen, norms = self._learn(work, lr=lr, times=self.options.updates_per_step)
         clip = {"clip_low": self.options.clip_low, "clip_high": self.options.clip_high}
         bare = self._bare(batch.samples, step=batch.step, phase=batch.phase)
         return replace(
@@ -158,11 +159,11 @@ class Trainer:
             partition=work.parts,
             old_logprobs=tuple(tuple(seen[m].old_T.tolist()) if m in seen else () for m in range(len(batch.samples))),
             lr=lr,
-            reference_digest=self._reference_digest if self.options.kl_coef else None,
+            reference_digest=self._reference.digest if self._reference and self.options.kl_coef else None,
             loss=loss,
             grad_norm=norm,
             tokens=sum(num_trained(batch.samples[member]) for member in members),
-            metrics=play_metrics(batch.samples, seen, **clip),
+            metrics=play_metrics(batch.samples, seen, **clip) | norms,
             seconds=time.perf_counter() - started,
         )
 
@@ -180,7 +181,7 @@ class Trainer:
         samples = demonstrations(examples, tokenizer=self._tokenizer, end=end)
         num_tokens = sum(num_trained(sample) for sample in samples)
         members = range(len(samples))
-        work = _Work(
+        work = Work(
             samples=samples,
             parts=partition(samples, members, token_budget=self.options.token_budget),
             weights=dict.fromkeys(members, 1.0 / max(1, num_tokens)),
@@ -189,7 +190,7 @@ class Trainer:
             old=None,
         )
         lr = warmup_lr(self.options, index=index, total=total)
-        loss, norm, seen = self._learn(work, lr=lr, times=1)
+        loss, norm, seen, _ = self._learn(work, lr=lr, times=1)
         return replace(
             self._bare(samples, step=index, phase="warmup"),
             partition=work.parts,
@@ -202,21 +203,24 @@ class Trainer:
         )
 
     def save(self, folder: Path, *, step: int) -> Save:
-        """Write weights (Hugging Face layout), moments and counters into `folder`, whole or not at all.
+        """Write weights (Hugging Face layout; adapters: peft's), moments and counters into `folder`, or nothing.
 
         Raises:
             NotReady: the disk is full; nothing was written.
         """
         stored = weights.Stored(
-            tensors=self._master.tensors() | self._buffers(),
+            tensors=self._master.tensors() | ({} if self._adapter else weights.buffers(self.model)),
             moments=self._master.moments(),
             counters={
                 "phase": self._phase,
                 "policy_version": str(self._policy_version),
                 "phase_updates": str(self._phase_updates),
+                **self._traits,
             },
+            adapter=self._adapter is not None,
         )
-        num_bytes = weights.write(folder, stored, config_json=self._config_json(), source=self._source)
+        described = self._adapter.config_json if self._adapter else weights.config_json(self.model)
+        num_bytes = weights.write(folder, stored, config_json=described, source=self._source)
         return Save(
             phase=self._phase,
             step=step,
@@ -232,31 +236,15 @@ class Trainer:
 
         Raises:
             RunFailed: a file is missing, torn, or does not match its digest; the weights are unchanged.
+            UserError: it is of another base, rank, optimizer or shape; the weights are unchanged.
         """
-        stored = weights.read(folder)
-        missing = self._master.tensors().keys() - stored.tensors.keys()
-        if missing:
-            raise RunFailed(f"the save in {folder} lacks {len(missing)} parameters, {min(missing)} among them")
-        tensors = {name: stored.tensors[name] for name in self._master.tensors()}
-        found = weights.tensors_digest(tensors), weights.tensors_digest(stored.moments, extra=stored.counters)
-        if found != (save.weights_digest, save.state_digest):
-            raise RunFailed(f"the save in {folder} is not what was recorded: its digest differs")
-        self._master.restore(tensors, stored.moments)
+        stored = fitting(folder, self._master.tensors(), traits=self._traits, save=save)
+        self._master.restore(stored.tensors, stored.moments)
         self._phase = cast(Phase, stored.counters["phase"])
         self._policy_version = int(stored.counters["policy_version"])
         self._phase_updates = int(stored.counters["phase_updates"])
 
-    def _config_json(self) -> str:
-        # What is saved is float32, whatever the weights were converted from.
-        config = json.loads(cast(Any, self.model).config.to_json_string())
-        config.pop("quantization_config", None)
-        return json.dumps(config | {"dtype": "float32"}, indent=2, sort_keys=True) + "\n"
-
-    def _buffers(self) -> dict[str, Tensor]:
-        kept = self.model.state_dict().keys()
-        return {name: buffer for name, buffer in self.model.named_buffers() if name in kept}
-
-    def _play_work(self, batch: Batch, members: Sequence[int], recorded: Update | None) -> tuple[_Work, float]:
+    def _play_work(self, batch: Batch, members: Sequence[int], recorded: Update | None) -> tuple[Work, float]:
         """What to do with `members`, and the learning rate: new, or as `recorded`."""
         options = self.options
         lr = play_lr(options, index=self._phase_updates)
@@ -265,82 +253,73 @@ class Trainer:
             parts, lr = recorded.partition, recorded.lr
             old = {m: torch.tensor(recorded.old_logprobs[m], dtype=torch.float32) for m in members}
         else:
-            parts = partition(batch.samples, members, token_budget=options.token_budget)
+            parts = partition_by_role(batch.samples, members, token_budget=options.token_budget)
             if options.updates_per_step > 1:
-                old = self._old_logprobs(batch, parts)
-        work = _Work(
+                old = logprobs_of(self.model, batch.samples, parts, temperature=batch.temperature)
+        work = Work(
             samples=batch.samples,
             parts=parts,
             weights=token_weights(batch.samples, members, options=options),
             temperature=batch.temperature,
-            objective=lambda row, tokens: self._objective(batch, row, tokens),
+            objective=Played(
+                samples=batch.samples,
+                options=options,
+                rule=self._rule,
+                correction=self._correction,
+                reference=partial(self._reference_logprobs, batch.temperature) if options.kl_coef else None,
+            ),
             old=old,
         )
         return work, lr
 
-    def _objective(self, batch: Batch, row: Row, tokens: grpo.Tokens) -> Tensor:
-        """Token losses of played samples: the rule's, corrected, plus the weighed divergence."""
-        options = self.options
-        loss_BT = self._rule.token_loss(tokens, clip_low=options.clip_low, clip_high=options.clip_high)
-        if self._correction is not None:
-            sampler = [torch.tensor(trained_values(batch.samples[member])) for member in row.members]
-            sampler_BT = pad_sequence(sampler, batch_first=True)
-            loss_BT = loss_BT * self._correction(tokens.old_BT, sampler_BT=sampler_BT, mask_BT=tokens.mask_BT)
-        if options.kl_coef and self._reference is not None:
-            with torch.no_grad():
-                reference = score(self._reference, row, temperature=batch.temperature, sinks={})
-            reference_BT = pad_sequence(_split(reference.logprob_N, row), batch_first=True)
-            loss_BT = loss_BT + options.kl_coef * grpo.k3(tokens.logprobs_BT, reference_BT)
-        return loss_BT
-
     @torch.no_grad()
-    def _old_logprobs(self, batch: Batch, parts: Sequence[Sequence[int]]) -> dict[int, Tensor]:
-        old: dict[int, Tensor] = {}
-        for part in parts:
-            row = pack(batch.samples, part)
-            scores = score(self.model, row, temperature=batch.temperature, sinks={})
-            old |= zip(row.members, _split(scores.logprob_N, row), strict=True)
-        return old
+    def _reference_logprobs(self, temperature: float, row: Row) -> Tensor:
+        assert self._reference is not None, "checked before the update began"
+        with self._reference.model() as model:
+            return score(model, row, temperature=temperature, sinks={}).logprob_N
 
-    def _learn(self, work: _Work, *, lr: float, times: int) -> tuple[float, float, dict[int, Seen]]:
-        """Step `times` times on `work`: the first pass's loss, gradient norm and what was seen.
+    def _learn(self, work: Work, *, lr: float, times: int) -> Learnt:
+        """Step `times` times on `work`: the first pass's loss, gradient norm, what was seen, the roles' norms.
 
         Raises:
             RunFailed: the loss or the gradient is not finite; parameters and moments are as before.
         """
         before = self._master.snapshot() if times > 1 else None
-        first: tuple[float, float, dict[int, Seen]] | None = None
+        first: Learnt | None = None
         for _ in range(times):
             try:
-                loss, seen = self._pass(work)
+                loss, seen, meter = self._pass(work)
                 norm = self._master.step(lr=lr, max_grad_norm=self.options.max_grad_norm)
             except RunFailed:
                 if before is not None:
                     self._master.restore(*before)
                 raise
-            first = first or (loss, norm, seen)
+            first = first or (loss, norm, seen, meter.metrics(norm))
         assert first is not None
         self._policy_version += 1
         self._phase_updates += 1
         return first
 
-    def _pass(self, work: _Work) -> tuple[float, dict[int, Seen]]:
+    def _pass(self, work: Work) -> tuple[float, dict[int, Seen], Meter]:
         """Collect the gradient of `work`, micro-batch by micro-batch."""
         losses: list[float] = []
         seen: dict[int, Seen] = {}
+        meter = Meter(self._master.gradients, samples=work.samples, parts=work.parts)
         try:
-            for part in work.parts:
+            for index, part in enumerate(work.parts):
                 loss, found = self._micro_batch(work, pack(work.samples, part))
                 losses.append(loss)
                 seen |= found
+                meter.after(index)
         except BaseException:
             # An interrupt or a failure between two micro-batches must not leave half a gradient behind.
             self._master.zero_gradients()
             raise
-        return math.fsum(losses), seen
+        return math.fsum(losses), seen, meter
 
-    def _micro_batch(self, work: _Work, row: Row) -> tuple[float, dict[int, Seen]]:
-        scores = score(self.model, row, temperature=work.temperature, sinks=self._master.sinks)
+    def _micro_batch(self, work: Work, row: Row) -> tuple[float, dict[int, Seen]]:
+        sinks, tight = self._master.sinks, self._room.tight(row)
+        scores = score(self.model, row, temperature=work.temperature, sinks=sinks, recompute=tight)
         logprobs = _split(scores.logprob_N, row)
         old = [lp.detach() for lp in logprobs] if work.old is None else [work.old[m] for m in row.members]
         length_B = torch.tensor(row.lengths)
@@ -390,7 +369,7 @@ class Trainer:
 
     def _skipped(self, batch: Batch, *, why: str) -> Update:
         bare = self._bare(batch.samples, step=batch.step, phase=batch.phase)
-        return replace(bare, skipped=why, metrics={"zero_variance": float(len(batch.samples))})
+        return replace(bare, skipped=why, metrics=left_out(batch.samples, ()))
 
 
 def _split(values_N: Tensor, row: Row) -> list[Tensor]:

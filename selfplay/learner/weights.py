@@ -2,8 +2,9 @@
 
 A saved folder is in the Hugging Face layout (`config.json`, `model.safetensors` in float32, the
 tokenizer's files), so that `AutoModelForCausalLM.from_pretrained` opens it, plus `learner.safetensors`:
-optimizer moments, with the counters in its header. It is written beside its place, synchronised to
-disk (files, then folder) and renamed.
+optimizer moments, with the counters in its header. Where adapters are trained it is in peft's layout
+(`adapter_config.json`, `adapter_model.safetensors`), which `peft.PeftModel.from_pretrained` opens on the base,
+with the same third file. It is written beside its place, synchronised to disk (files, then folder) and renamed.
 
 Not here: when to save, which saves to keep (the loop), what a save is worth (its ledger row).
 """
@@ -18,6 +19,7 @@ import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -25,12 +27,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from selfplay.errors import NotFound, NotReady, RunFailed
+from selfplay.errors import NotFound, NotReady, RunFailed, UserError
+from selfplay.learner.stored import ADAPTER, MODEL, STATE, model_file
 from selfplay.types import record
 
-MODEL = "model.safetensors"
-STATE = "learner.safetensors"
 CONFIG = "config.json"
+ADAPTER_CONFIG = "adapter_config.json"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -57,6 +59,8 @@ class Stored:
     moments: Mapping[str, Tensor]
     """Optimizer moments by name."""
     counters: Mapping[str, str]
+    adapter: bool = False
+    """Are the parameters those of adapters alone?"""
 
 
 def open_model(folder: Path) -> nn.Module:
@@ -64,19 +68,46 @@ def open_model(folder: Path) -> nn.Module:
 
     Raises:
         NotFound: there is no model in `folder`.
+        UserError: its weights lack a parameter that its configuration asks for, or have it in another shape.
     """
     if not (folder / CONFIG).is_file():
         raise NotFound(f"no model in {folder}", hint="a folder with config.json and model.safetensors")
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    log: Any = transformers.utils.logging
+    opened: Any = transformers.AutoModelForCausalLM
+    bars, level = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    # note: what does not fit is said below, by an error; the library would fill it with random numbers and go on.
+    log.set_verbosity_error()
     try:
-        model: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True
+        model, found = opened.from_pretrained(
+            folder, dtype=torch.float32, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
         )
     finally:
+        log.set_verbosity(level)
         if bars:
-            transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-    return model
+            log.enable_progress_bar()
+    for name, there, asked in sorted(found["mismatched_keys"]):
+        raise UserError(
+            f"the weights in {folder} do not fit its {CONFIG}: `{name}` is {tuple(there)} instead of {tuple(asked)}",
+            hint="the two files must be of one model",
+        )
+    for name in sorted(found["missing_keys"]):
+        raise UserError(f"the weights in {folder} lack `{name}`", hint=f"the weights that {CONFIG} describes")
+    return model  # type: ignore[no-any-return]
+
+
+def config_json(model: nn.Module) -> str:
+    """Contents of `config.json` of a save of all weights: float32, whatever they were converted from."""
+    described: Any = model.config
+    config = json.loads(described.to_json_string())
+    config.pop("quantization_config", None)
+    return json.dumps(config | {"dtype": "float32"}, indent=2, sort_keys=True) + "\n"
+
+
+def buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that belong into a save of all weights."""
+    kept = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name in kept}
 
 
 def tensors_digest(tensors: Mapping[str, Tensor], *, extra: Mapping[str, str] | None = None) -> str:
@@ -104,7 +135,7 @@ def write(folder: Path, stored: Stored, *, config_json: str, source: Path | None
     Args:
         folder: Where it goes; its parents are made.
         stored: Parameters, moments, counters.
-        config_json: Contents of `config.json`.
+        config_json: Contents of `config.json`, or of `adapter_config.json`.
         source: Folder of the original model, whose tokenizer's files are copied; None where there is none.
 
     Raises:
@@ -132,11 +163,11 @@ def write(folder: Path, stored: Stored, *, config_json: str, source: Path | None
 
 
 def _write_files(folder: Path, stored: Stored, *, config_json: str, source: Path | None) -> None:
-    (folder / CONFIG).write_text(config_json, encoding="utf-8")
+    (folder / (ADAPTER_CONFIG if stored.adapter else CONFIG)).write_text(config_json, encoding="utf-8")
     for name in TOKENIZER_FILES:
         if source is not None and (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    save_file(dict(stored.tensors), folder / MODEL, metadata={"format": "pt"})
+    save_file(dict(stored.tensors), folder / (ADAPTER if stored.adapter else MODEL), metadata={"format": "pt"})
     save_file(dict(stored.moments), folder / STATE, metadata=dict(stored.counters))
     for file in folder.iterdir():
         file.chmod(0o644)
@@ -189,10 +220,11 @@ def read(folder: Path) -> Stored:
         RunFailed: a file is missing or torn.
     """
     try:
-        tensors = load_file(folder / MODEL)
+        model = model_file(folder)
+        tensors = load_file(folder / model)
         moments = load_file(folder / STATE)
         with safe_open(folder / STATE, framework="pt") as opened:
             counters = dict(opened.metadata() or {})
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
         raise RunFailed(f"the save in {folder} cannot be read: {error}") from error
-    return Stored(tensors=tensors, moments=moments, counters=counters)
+    return Stored(tensors=tensors, moments=moments, counters=counters, adapter=model == ADAPTER)
