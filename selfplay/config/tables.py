@@ -165,8 +165,8 @@ class Learner(Table):
     token_budget: int = key(4096, "Tokens a micro-batch.", ge=64)
     memory_mb: int = key(
         0,
-        "Memory that learner and sampler may use: layers are computed again where they would need more, and what cannot "
-        "fit is refused. 0: half of the machine's, nothing refused.",
+        "Memory that learner and sampler may use: layers are computed again where they would need more, and what "
+        "cannot fit is refused. 0: half of the machine's, nothing refused.",
         affects_results=False,
         ge=0,
     )

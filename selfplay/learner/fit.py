@@ -69,7 +69,7 @@ def traits_of(options: Options, adapter: Adapter | None) -> dict[str, str]:
 
 
 def fingerprint(options: Options) -> str:
-    """Versions, arithmetic, CPU capability, threads, dtype; optimizer and adapters where they are not the plain ones."""
+    """Versions, arithmetic, CPU capability, threads, dtype; optimizer and adapters where they are not plain."""
     words = [
         f"torch {torch.__version__}",
         f"transformers {transformers.__version__}",
