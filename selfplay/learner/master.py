@@ -54,10 +54,8 @@ class Master:
         self.sinks: Sinks = {self.compute[name]: gradient for name, gradient in self.gradients.items()}
         self.reset_optimizer()
         for parameter in model.parameters():
-            # note: parameters only, as casting the module would also round the rotary frequencies; and of these only
-            # what enters products: the weights of norms multiply what is float32 (`policy.precision`).
-            if parameter.ndim > 1:
-                parameter.data = parameter.data.to(TORCH_DTYPES[dtype])
+            # note: parameters only; casting the module would also round the rotary frequencies.
+            parameter.data = parameter.data.to(TORCH_DTYPES[dtype])
             parameter.requires_grad_(parameter in self.sinks)
         for parameter in self.compute.values():
             parameter.register_post_accumulate_grad_hook(self._collect)  # type: ignore[no-untyped-call]
