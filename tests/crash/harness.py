@@ -63,6 +63,8 @@ class Setup:
                 "warmup.check_every=2",
             ),
             *("warmup.cache=false", "sandbox.workers=2", "play.attempts=2", "run.save_every=2"),
+            # note: replies from a table are not the learner's, and the probe tells.
+            "alarms.stop=[]",
         )
         words = ("demo", "--steps", str(steps), "--sandbox", sandbox, *_sets(*TINY[:-1], *own, *sets))
         return Setup(words=words, scripted=True, sandbox=sandbox)
