@@ -16,7 +16,10 @@ from selfplay.project import Project, find_project
 from selfplay.sandbox.select import preflight
 from tests import scripted
 
-SMALL = ("play.proposals=4", "play.attempts=4", "play.min_viable=2", "curriculum.seeds=2", "run.save_every=2")
+SMALL = (
+    *("play.proposals=4", "play.attempts=4", "play.min_viable=2"),
+    *("curriculum.seeds=2", "run.save_every=2", "learner.lr=1e-3"),
+)
 """A step of the toy game in a tenth of a second."""
 
 
