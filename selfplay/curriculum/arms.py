@@ -65,15 +65,7 @@ def bandit(
         RunFailed: the last `patience` steps changed nothing.
     """
     key = (seed, step, "choose", first)
-    seen = look(
-        history,
-        seeds,
-        step=step,
-        staleness=staleness,
-        window=options.window,
-        half_life=inf,
-        patience=options.patience,
-    )
+    seen = look(history, seeds, step=step, staleness=staleness, window=options.window, patience=options.patience)
     gains = gains_of(seen, options.gain)
     chances = chances_of(gains, options)
     queues = _queues(seen, taken=taken, key=key)

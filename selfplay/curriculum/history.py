@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import NamedTuple, Protocol
 
 from selfplay.curriculum import posterior
@@ -139,9 +140,18 @@ def train_of(seeds: Sequence[Seed]) -> tuple[Seed, ...]:
 
 
 def look(
-    history: History, seeds: Sequence[Seed], *, step: int, staleness: int, window: int, half_life: float, patience: int
+    history: History,
+    seeds: Sequence[Seed],
+    *,
+    step: int,
+    staleness: int,
+    window: int,
+    patience: int,
+    half_life: float = inf,
 ) -> Seen:
     """Read the last `window` closed steps below `step - staleness`, and fit what is believed about every task in them.
+
+    Without a `half_life` old attempts count as much as new ones.
 
     Raises:
         UserError: there is no train seed.

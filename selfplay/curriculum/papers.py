@@ -92,7 +92,7 @@ def ssr(
         RunFailed: the last `patience` steps changed nothing.
     """
     key = (seed, step, "choose", first)
-    seen = _look(history, seeds, step=step, staleness=staleness, window=options.window, patience=options.patience)
+    seen = look(history, seeds, step=step, staleness=staleness, window=options.window, patience=options.patience)
     wanted = pool.rounded(n * options.second, *key, "second")
     children = _children(history, seen, wanted, taken=taken, key=key)
     fresh = uniform(
@@ -128,17 +128,12 @@ def ssp(
         return ()
     if first and options.refill in ("cleared", "full"):
         since = step - step % options.clear if options.refill == "cleared" else 0
-        seen = _look(history, seeds, step=step, staleness=staleness, window=options.window, patience=options.patience)
+        seen = look(history, seeds, step=step, staleness=staleness, window=options.window, patience=options.patience)
         again = _again(seen, n, since=since, taken=taken, options=options, key=(seed, step, "choose", first))
     fresh = uniform(
         history, seeds, n=n - len(again), step=step, seed=seed, first=first, taken=taken, staleness=staleness
     )
     return (*fresh, *numbered(again, step=step, first=first + len(fresh)))
-
-
-def _look(history: History, seeds: Sequence[Seed], *, step: int, staleness: int, window: int, patience: int) -> Seen:
-    # note: neither paper weighs old attempts less.
-    return look(history, seeds, step=step, staleness=staleness, window=window, half_life=inf, patience=patience)
 
 
 def _strategy(names: Sequence[str], *key: object) -> dict[str, str]:

@@ -84,15 +84,7 @@ def ladder(
         UserError: there is no train seed.
         RunFailed: the last `patience` steps changed nothing.
     """
-    seen = look(
-        history,
-        seeds,
-        step=step,
-        staleness=staleness,
-        window=options.window,
-        half_life=inf,
-        patience=options.patience,
-    )
+    seen = look(history, seeds, step=step, staleness=staleness, window=options.window, patience=options.patience)
     rung, said = climbed(seen, options)
     turns = horizon(step, options)
     fresh = uniform(history, seeds, n=n, step=step, seed=seed, first=first, taken=taken, staleness=staleness)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from selfplay.ledger.bulk import Ask
@@ -65,9 +65,8 @@ class Proposed:
 class CurriculumQueries:
     """The part of `Reader` that curricula ask."""
 
-    def _snapshot(self) -> AbstractContextManager[Ask]:
-        """One read transaction; `Reader` has it."""
-        raise NotImplementedError
+    _snapshot: Callable[[], AbstractContextManager[Ask]]
+    """One read transaction; `Reader` has it."""
 
     def played_seeds(self, *, before: int) -> dict[str, int]:
         """How often each seed was chosen for a proposal in closed steps below `before`."""
