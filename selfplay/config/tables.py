@@ -160,7 +160,12 @@ class Learner(Table):
     )
     optimizer: Literal["adamw", "adamw8bit"] = key("adamw", "`adamw8bit` keeps moments in 8 bits.")
     ramp: int = key(0, "Updates of play over which the learning rate rises.", ge=0)
-    lora_rank: int = key(0, "Rank of the adapters that are trained; 0: all weights are.", ge=0)
+    lora_rank: int = key(
+        0,
+        "Rank of the adapters that are trained, which want about ten times the `learner.lr` and `warmup.lr` that suit "
+        "all weights; 0: all weights are.",
+        ge=0,
+    )
     max_grad_norm: float = key(1.0, "The gradient's norm is clipped to this.", gt=0.0)
     token_budget: int = key(4096, "Tokens a micro-batch.", ge=64)
     memory_mb: int = key(

@@ -32,12 +32,10 @@ FLOAT32 = 4
 FLOOR_MB = 400
 """Resident memory of Python with torch and transformers imported, before a model is loaded."""
 SLACK = 1.17
-"""Resident memory for each byte that autograd keeps of the layers: the heap has gaps between tensors of many sizes."""
-PROBABILITIES = 3
-"""Copies of the trained tokens' probabilities when their backward pass is at its peak; `SLACK` and this were fitted to
-two measured updates of SmolLM2-135M in bfloat16 (`tests/bench/memory.py`, the first two points)."""
-CHUNK_BYTES = 3 * FLOAT32 << 22
-"""Logits, log-probabilities and probabilities of `head.LOGIT_ELEMENTS` in float32."""
+"""Resident memory for each byte that autograd keeps of the layers: the heap has gaps between tensors of many sizes.
+Fitted to two measured updates of SmolLM2-135M in bfloat16 (`tests/bench/memory.py`, the first two points)."""
+PASS_BYTES = 2 * FLOAT32 << 19
+"""The two buffers of `head.PASS_ELEMENTS` that the head's passes over the vocabulary go through."""
 KEPT_ELEMENTS = 1 << 27
 """As `head.KEPT_ELEMENTS`."""
 CACHE_TOKENS = 32_768
@@ -165,7 +163,7 @@ def update_mb(shape: Shape, row: Row, *, setup: Setup, recompute: bool) -> dict[
     """What one micro-batch needs on top of `fixed`, in MB, by name: when its backward pass begins."""
     size, trained = SIZES[setup.dtype], len(row.targets)
     kept = _again_bytes(shape, row, size=size) if recompute else _kept_bytes(shape, row, size=size)
-    head = PROBABILITIES * size * min(trained * shape.vocabulary, KEPT_ELEMENTS) + CHUNK_BYTES
+    head = size * min(trained * shape.vocabulary, KEPT_ELEMENTS) + PASS_BYTES
     if not setup.lora_rank:
         head += size * shape.vocabulary * shape.hidden
     layer = size * len(row.token_ids) * 3 * shape.intermediate

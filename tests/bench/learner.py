@@ -14,8 +14,9 @@ backward twice the forward); bytes are those of `traffic`. Share = arithmetic / 
 CPU time. `where` is the profiler's own time of the operations of one more update.
 
 With a peer, first what both compute is compared: in float32 loss and gradient, in bfloat16 each side's
-log-probabilities against float32. A loss or gradient that differs ends the program before anything is timed. Then
-the two take turns in this process; medians. Ours is all of `Trainer.update`, the digest of the new weights included.
+log-probabilities against float32, over several batches of random ids and of documentation strings of the standard
+library. A loss or gradient that differs ends the program before anything is timed. Then the two take turns in this
+process; medians. Ours is all of `Trainer.update`, the digest of the new weights included.
 `TRL compact` is explained in `peer_trl`: CPU seconds of one update, the best of its micro-batches.
 Not here: pass or fail by speed.
 """
@@ -30,7 +31,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import argparse
 import dataclasses
 import json
-import random
 import resource
 import statistics
 import time
@@ -39,64 +39,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from learner_data import PEER_SHAPES, SHAPES, examples, samples_of, text_of
 
 from selfplay.learner.batch import pack
 from selfplay.learner.options import Options
 from selfplay.learner.scoring import logprobs_of
 from selfplay.learner.trainer import Trainer
 from selfplay.policy.tokenizer import HFTokenizer
-from selfplay.types import Batch, Example, Sample, Update
+from selfplay.types import Batch, Sample, Update
 
 Parts = Sequence[Sequence[int]]
 """Micro-batches, as positions of samples."""
 
-VOCABULARY = 40_000
-PEER_SHAPES = ("shared", "skewed", "even")
-SHAPES = (*PEER_SHAPES, "code", "imitate")
 LOSS_BOUND, GRADIENT_BOUND = 1e-5, 1e-6
 REACH = {"shared": 3.0, "skewed": 3.5, "even": 1.0}
 MICRO_BATCHES = (8, 4)
 """TRL's candidates, the whole batch first."""
-
-
-def samples_of(shape: str) -> tuple[Sample, ...]:
-    """The samples of one shape; random ids."""
-    rng = random.Random(0)
-
-    def ids(length: int) -> tuple[int, ...]:
-        return tuple(rng.randrange(3, VOCABULARY) for _ in range(length))
-
-    groups = {
-        "shared": [(512, [64] * 8)],
-        "skewed": [(32, [round(8 * 64 ** (i / 7))]) for i in range(8)],
-        "even": [(64, [128])] * 8,
-        "code": [(rng.randrange(100, 261), [rng.randrange(8, 49) for _ in range(8)]) for _ in range(12)],
-    }
-    samples: list[Sample] = []
-    for number, (length, replies) in enumerate(groups[shape]):
-        prompt = ids(length)
-        for i, reply in enumerate(replies):
-            samples.append(
-                Sample(
-                    trajectory_id=f"{number}.{i}",
-                    role="proposer" if shape == "code" and number % 3 == 0 else "solver",
-                    group_id=str(number),
-                    token_ids=prompt + ids(reply),
-                    trained=(False,) * length + (True,) * reply,
-                    sampler_logprobs=(0.0,) * (length + reply),
-                    advantage=1.0 if (number + i) % 2 else -1.0,
-                )
-            )
-    return tuple(samples)
-
-
-def examples() -> list[Example]:
-    """Sixteen made-up repairs."""
-    lines = [f"{n}|    value_{n} = table[{n}] + {n * n} * offset" for n in range(24)]
-    return [
-        Example(role="solver", source=str(i), prompt="\n".join(lines[i % 5 :]) + f"\nfix {i}:\n", replies=(lines[i],))
-        for i in range(16)
-    ]
 
 
 def demonstrated(trainer: Trainer) -> tuple[Sample, ...]:
@@ -241,7 +199,7 @@ def options_of(dtype: Any, *, threads: int, budget: int) -> Options:
     return Options(lr=1e-6, warmup_lr=1e-5, dtype=dtype, threads=threads, token_budget=budget, role_weights="pooled")
 
 
-def agree(folder: Path, *, threads: int, budget: int) -> None:
+def agree(folder: Path, *, threads: int, budget: int, batches: int) -> None:
     """Compare the two sides on half of the samples of every shape, and print what was found.
 
     Raises:
@@ -249,35 +207,60 @@ def agree(folder: Path, *, threads: int, budget: int) -> None:
     """
     from peer_trl import Peer, inputs_of
 
-    scored: dict[tuple[str, str], list[list[torch.Tensor]]] = {}
-    for dtype in ("float32", "bfloat16"):
-        trainer = Trainer.from_folder(folder, options=options_of(dtype, threads=threads, budget=budget))
-        peer = Peer(folder, bf16=dtype == "bfloat16", samples=8, lr=1e-6)
-        for shape in PEER_SHAPES:
-            samples = samples_of(shape)[1::2]
-            batch = Batch(step=0, phase="play", samples=samples, temperature=1.0)
-            work, _ = trainer._play_work(batch, range(len(samples)), None)
-            ours = logprobs_of(trainer.model, samples, work.parts, temperature=1.0)
-            theirs = peer.logprobs(inputs_of(samples))
-            scored[dtype, shape] = [[ours[i] for i in range(len(samples))], theirs]
-            if dtype == "float32":
-                compare_gradients(trainer, peer, work=work, old=ours, shape=shape)
-        del trainer, peer
+    text = text_of(HFTokenizer(folder))
+    drawn = [
+        (shape, kind, samples_of(shape, seed=seed, text=ids)[1::2])
+        for shape in PEER_SHAPES
+        for kind, ids in (("random ids", ()), ("text", text))
+        for seed in range(batches)
+    ]
+    trainer = Trainer.from_folder(folder, options=options_of("float32", threads=threads, budget=budget))
+    peer = Peer(folder, bf16=False, samples=8, lr=1e-6)
     for shape in PEER_SHAPES:
-        reference = torch.cat(scored["float32", shape][1])
-        ours_, theirs_ = ((torch.cat(side) - reference).abs() for side in scored["bfloat16", shape])
-        worse = " (NOT REACHED: ours is further away)" if ours_.mean() > theirs_.mean() else ""
-        print(
-            f"{shape:8} bfloat16 log-probabilities, error against float32, mean / largest: "
-            f"ours {ours_.mean():.4f} / {ours_.max():.3f}, TRL {theirs_.mean():.4f} / {theirs_.max():.3f}{worse}",
-            flush=True,
-        )
+        compare_gradients(trainer, peer, samples=samples_of(shape)[1::2], shape=shape)
+    # note: the two sides' float32 is a thousand times closer together than either's bfloat16 is to it.
+    exact = [scored(trainer, samples) for _, _, samples in drawn]
+    del trainer, peer
+    trainer = Trainer.from_folder(folder, options=options_of("bfloat16", threads=threads, budget=budget))
+    peer = Peer(folder, bf16=True, samples=8, lr=1e-6)
+    errors: dict[tuple[str, str], list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    for (shape, kind, samples), reference in zip(drawn, exact, strict=True):
+        theirs = torch.cat(peer.logprobs(inputs_of(samples)))
+        pair = (scored(trainer, samples) - reference).abs(), (theirs - reference).abs()
+        errors.setdefault((shape, kind), []).append(pair)
+    for (shape, kind), pairs in errors.items():
+        print_errors(f"{shape}, {kind}", pairs)
 
 
-def compare_gradients(trainer: Trainer, peer: Any, *, work: Any, old: dict[int, torch.Tensor], shape: str) -> None:
+def scored(trainer: Trainer, samples: Sequence[Sample]) -> torch.Tensor:
+    """Our log-probabilities of the trained tokens of all `samples`."""
+    batch = Batch(step=0, phase="play", samples=tuple(samples), temperature=1.0)
+    work, _ = trainer._play_work(batch, range(len(samples)), None)
+    found = logprobs_of(trainer.model, samples, work.parts, temperature=1.0)
+    return torch.cat([found[i] for i in range(len(samples))])
+
+
+def print_errors(name: str, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Mean error of each side over the batches with its standard error, largest error, and the paired difference."""
+    means = torch.tensor([[side.mean() for side in pair] for pair in pairs])
+    columns = torch.cat([means, means[:, :1] - means[:, 1:]], dim=1)
+    mean, error = columns.mean(0), columns.std(0) / len(pairs) ** 0.5
+    ours, theirs = (max(float(pair[side].max()) for pair in pairs) for side in (0, 1))
+    worse = " (NOT REACHED: ours is further away)" if mean[2] > 2 * error[2] else ""
+    print(
+        f"| {name} | {mean[0]:.4f} ± {error[0]:.4f} / {ours:.3f} | {mean[1]:.4f} ± {error[1]:.4f} / {theirs:.3f} | "
+        f"{mean[2]:+.4f} ± {error[2]:.4f} |{worse}",
+        flush=True,
+    )
+
+
+def compare_gradients(trainer: Trainer, peer: Any, *, samples: Sequence[Sample], shape: str) -> None:
     """One float32 pass of each side, with old log-probabilities a little off, so that some ratios are clipped."""
     from peer_trl import inputs_of
 
+    batch = Batch(step=0, phase="play", samples=tuple(samples), temperature=1.0)
+    work, _ = trainer._play_work(batch, range(len(samples)), None)
+    old = logprobs_of(trainer.model, samples, work.parts, temperature=1.0)
     generator = torch.Generator().manual_seed(0)
     old = {i: logprobs + 0.1 * torch.randn(len(logprobs), generator=generator) for i, logprobs in old.items()}
     ours = trainer._pass(dataclasses.replace(work, old=old))[0]
@@ -347,6 +330,8 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--peer", choices=["trl"])
     parser.add_argument("--no-check", action="store_true", help="with a peer: time only")
+    parser.add_argument("--no-race", action="store_true", help="with a peer: compare only")
+    parser.add_argument("--batches", type=int, default=6, help="with a peer: of each shape and kind, for the errors")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
@@ -358,7 +343,9 @@ def main() -> None:
     limits = {"threads": chosen.threads, "budget": chosen.budget}
     if chosen.peer:
         if not chosen.no_check:
-            agree(chosen.model, **limits)
+            agree(chosen.model, batches=chosen.batches, **limits)
+        if chosen.no_race:
+            return
         print("| shape | ours, s (CPU) | TRL | TRL compact | ratio | by CPU | compact | reach | micro-batch | load |")
         print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
         rows = race(chosen.model, shapes=chosen.shape or PEER_SHAPES, repeats=chosen.repeats, **limits)

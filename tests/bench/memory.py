@@ -2,10 +2,11 @@
 
     python tests/bench/memory.py MODEL_FOLDER [--points 0,2] [--threads 2] [--json]
 
-A point is a layout of samples (prompt, and the replies behind it), a token budget, a compute type, and whether
-layers are computed again. A small update comes first, so that the optimizer's moments exist as they do in all
-but a run's first update. Measured is the largest resident set of the process; predicted is
-`learner.memory.fixed` and the largest micro-batch's `update_mb`, without a sampler. Not here: pass or fail.
+A point is a layout of samples (prompt, and the replies behind it) and what of the settings decides memory. A small
+update comes first, so that the optimizer's moments exist as they do in all but a run's first update. Measured is
+the largest resident set of the process; predicted is `learner.memory.fixed` and the largest micro-batch's
+`update_mb`, without a sampler. No constant of `learner.memory` was chosen by looking at the points marked
+*kept out*. Not here: pass or fail.
 """
 
 from __future__ import annotations
@@ -22,19 +23,56 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.learner import memory
-from selfplay.learner.batch import pack, partition
+from selfplay.learner.batch import pack
+from selfplay.learner.optimizer import Kind
 from selfplay.learner.options import Options
-from selfplay.types import Batch, Sample
+from selfplay.types import Batch, Sample, record
 
 Layout = Sequence[tuple[int, Sequence[int]]]
 
 SHARED: Layout = [(512, [64] * 8)]
+GROUPS: Layout = [(512, [64] * 8)] * 6
 SKEWED: Layout = [(32, [round(8 * 64 ** (i / 15))]) for i in range(16)]
-POINTS: Sequence[tuple[str, Layout, int, memory.DType, bool]] = (
-    ("8 replies of 64 behind a prompt of 512", SHARED, 1024, "bfloat16", False),
-    ("replies of 8 to 512, nothing shared", SKEWED, 2048, "bfloat16", False),
-    ("the same", SKEWED, 2048, "bfloat16", True),
-    ("8 replies of 64 behind a prompt of 512", SHARED, 1024, "float32", False),
+CODE: Layout = [(100 + 14 * i, [8 + 5 * j for j in range(8)]) for i in range(12)]
+LONG: Layout = [(3000, [48])]
+
+
+@record
+class Point:
+    """What is measured."""
+
+    name: str
+    layout: Layout
+    budget: int
+    dtype: memory.DType = "bfloat16"
+    recompute: bool = False
+    lora_rank: int = 0
+    optimizer: Kind = "adamw"
+    kept_out: bool = False
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        parts = [f"{self.name}, {self.dtype}, budget {self.budget}"]
+        parts += ["layers computed again"] * self.recompute + [f"rank {self.lora_rank}"] * bool(self.lora_rank)
+        parts += [self.optimizer] * (self.optimizer != "adamw") + ["kept out"] * self.kept_out
+        return ", ".join(parts)
+
+
+POINTS = (
+    Point(name="8 replies of 64 behind a prompt of 512", layout=SHARED, budget=1024),
+    Point(name="replies of 8 to 512, nothing shared", layout=SKEWED, budget=2048),
+    Point(name="replies of 8 to 512, nothing shared", layout=SKEWED, budget=2048, recompute=True),
+    Point(name="8 replies of 64 behind a prompt of 512", layout=SHARED, budget=1024, dtype="float32"),
+    Point(name="6 groups of 8 replies of 64 behind 512", layout=GROUPS, budget=4096),
+    Point(name="8 replies of 64 behind a prompt of 512", layout=SHARED, budget=1024, lora_rank=16),
+    Point(name="replies of 8 to 512, nothing shared", layout=SKEWED, budget=2048, optimizer="adamw8bit"),
+    Point(name="a reply of 48 behind 3000", layout=LONG, budget=4096, recompute=True),
+    Point(name="12 groups of 8 replies of 8 to 43", layout=CODE, budget=4096, lora_rank=16, kept_out=True),
+    Point(name="replies of 8 to 512, nothing shared", layout=SKEWED, budget=4096, dtype="float32", recompute=True),
+    Point(name="12 groups of 8 replies of 8 to 43", layout=CODE, budget=2048, kept_out=True),
+    Point(name="12 groups of 8 replies of 8 to 43", layout=CODE, budget=2048, dtype="float32", kept_out=True),
+    Point(name="12 groups of 8 replies of 8 to 43", layout=CODE, budget=4096, recompute=True, kept_out=True),
 )
 
 
@@ -69,26 +107,31 @@ def measure(folder: Path, point: int, *, threads: int) -> dict[str, Any]:
     from selfplay.learner.trainer import Trainer
 
     imported = peak_mb()
-    name, layout, budget, dtype, recompute = POINTS[point]
-    room = 1.0 if recompute else None
-    options = Options(lr=1e-6, warmup_lr=1e-4, dtype=dtype, token_budget=budget, threads=threads, memory_mb=room)
+    chosen = POINTS[point]
+    options = Options(
+        lr=1e-6,
+        warmup_lr=1e-4,
+        dtype=chosen.dtype,
+        token_budget=chosen.budget,
+        threads=threads,
+        memory_mb=1.0 if chosen.recompute else None,
+        lora_rank=chosen.lora_rank,
+        optimizer=chosen.optimizer,
+    )
     trainer = Trainer.from_folder(folder, options=options)
     trainer.update(Batch(step=0, phase="play", samples=samples_of([(4, [4, 4])]), temperature=1.0))
     before, began = peak_mb(), time.perf_counter()
-    samples = samples_of(layout)
+    samples = samples_of(chosen.layout)
     update = trainer.update(Batch(step=1, phase="play", samples=samples, temperature=1.0))
     shape = memory.shape_of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     assert shape is not None
-    setup = memory.Setup(dtype=dtype)
-    rows = [pack(samples, part) for part in partition(samples, range(len(samples)), token_budget=budget)]
-    needs = [memory.update_mb(shape, row, setup=setup, recompute=recompute) for row in rows]
+    setup = memory.Setup(dtype=chosen.dtype, lora_rank=chosen.lora_rank, optimizer=chosen.optimizer)
+    rows = [pack(samples, part) for part in update.partition]
+    needs = [memory.update_mb(shape, row, setup=setup, recompute=chosen.recompute) for row in rows]
     largest = max(needs, key=lambda need: sum(need.values()))
     parts = memory.fixed(shape, setup) | largest
     return {
-        "point": name,
-        "dtype": dtype,
-        "budget": budget,
-        "recomputed": recompute,
+        "point": chosen.text,
         "micro_batches": len(update.partition),
         "parts_mb": {key: round(value) for key, value in parts.items()},
         "imported_mb": imported,
@@ -111,16 +154,20 @@ def main() -> None:
     if given.one is not None:
         print(json.dumps(measure(given.folder, given.one, threads=given.threads)))
         return
+    if not given.json:
+        print("| point | predicted, MB | measured, MB | ratio | seconds |\n|---|--:|--:|--:|--:|")
     for point in map(int, given.points.split(",")):
         command = [sys.executable, __file__, str(given.folder), "--one", str(point), "--threads", str(given.threads)]
         row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
         if given.json:
             print(json.dumps(row), flush=True)
             continue
-        again = ", layers computed again" if row["recomputed"] else ""
-        print(f"{row['point']}, {row['dtype']}, budget {row['budget']}{again}: ", end="")
-        print(f"predicted {row['predicted_mb']:.0f} MB, measured {row['measured_mb']:.0f} MB, ", end="")
-        print(f"ratio {row['measured_mb'] / row['predicted_mb']:.2f}", flush=True)
+        ratio = row["measured_mb"] / row["predicted_mb"]
+        print(
+            f"| {row['point']} | {row['predicted_mb']:.0f} | {row['measured_mb']:.0f} | {ratio:.2f} | "
+            f"{row['seconds']:.1f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """Tokens a second of the local sampler against `transformers` generate, on the same prompts and reply lengths.
 
-    python tests/bench/sampler.py MODEL_FOLDER [--repeats 3] [--rows 32] [--threads 2] [--memory] [--json]
+    python tests/bench/sampler.py MODEL_FOLDER [--repeats 3] [--rows 32] [--threads 2] [--memory] [--where] [--json]
 
 Two shapes, both in bfloat16, temperature 0.8, no top-k and no end of sequence, so that the lengths are equal:
 `equal` has distinct prompts of 128 tokens and 48 tokens a reply; `skewed` has groups of 8 that share a prompt
 of 64 to 256 tokens, and replies of 8 to 128 tokens. generate ends each row at its own length (a stopping
 criterion) and decodes until the last row ends; both are counted by the tokens that were asked for. The two
 sides take turns, in one process, and the medians of wall-clock and CPU seconds are reported; peak memory, where asked
-for, comes from a process each. Not here: pass or fail.
+for, comes from a process each.
+
+`--where` accounts for ours, apart for prefill and decoding: arithmetic of the products that cannot be done without
+(linear layers, attention, head), bytes that must be read (all weights once a forward, keys and values once a step), the
+rates at which that goes, beside those of the machine (a product of 1,024 rows with one layer's largest weight, a
+copy of 256 MB), and the profiler's own time of some forwards. Not here: pass or fail.
 """
 
 from __future__ import annotations
@@ -25,15 +30,18 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
 
 from selfplay.policy import Request
+from selfplay.policy.engine import Engine, Row
 from selfplay.policy.local import LocalPolicy
+from selfplay.policy.prefixes import PIECE
 from selfplay.policy.tokenizer import HFTokenizer
 from selfplay.types import Sampling
 
@@ -152,6 +160,95 @@ def measure(folder: Path, *, shape: str, sides: Sequence[str], repeats: int, row
     }
 
 
+def needs(config: Any, work: Sequence[Request], *, linear: int, prefill: bool) -> tuple[float, float, int]:
+    """(operations, bytes, forwards) of one of the two halves; `linear`: parameters of the layers' products."""
+    lengths = {w.prompt_ids: len(w.prompt_ids) for w in work}.values()
+    head = config.vocab_size * config.hidden_size
+    width = config.num_hidden_layers * config.hidden_size // config.num_attention_heads
+    if prefill:
+        tokens, logits, forwards = sum(lengths), len(lengths), sum(-(-n // PIECE) for n in lengths)
+        seen = sum(n * (n + 1) // 2 for n in lengths)
+        read = 0
+    else:
+        tokens = logits = sum(w.sampling.max_tokens - 1 for w in work)
+        forwards = max(w.sampling.max_tokens for w in work) - 1
+        read = seen = sum(len(w.prompt_ids) + i for w in work for i in range(1, w.sampling.max_tokens))
+    operations = 2 * (linear * tokens + head * logits) + 4 * seen * width * config.num_attention_heads
+    bytes_ = 2 * ((linear + head) * forwards + 2 * read * width * config.num_key_value_heads)
+    return float(operations), float(bytes_), forwards
+
+
+def rates(model: Any) -> tuple[float, float]:
+    """Operations and bytes (read and written) a CPU second of this machine, the best of ten."""
+    weight = max((m.weight for m in model.model.modules() if isinstance(m, torch.nn.Linear)), key=torch.Tensor.numel)
+    inputs, source = weight.new_ones(1024, weight.shape[1]), torch.ones(1 << 26)
+    target = torch.empty_like(source)
+
+    def best(run: Callable[[], object]) -> float:
+        return min(timed(run) for _ in range(10))
+
+    operations = 2 * 1024 * weight.numel() / best(lambda: torch.nn.functional.linear(inputs, weight))
+    return operations, 2 * source.nbytes / best(lambda: target.copy_(source))
+
+
+def timed(run: Callable[[], object]) -> float:
+    """CPU seconds."""
+    started = time.process_time()
+    run()
+    return time.process_time() - started
+
+
+def shares(run: Callable[[], object], *, vocabulary: int) -> str:
+    """The profiler's own time by kind of operation, in words."""
+    kinds = {
+        "attention": ("aten::bmm", "aten::_softmax", "aten::baddbmm", "flash_attention", "aten::index_copy_"),
+        "linear": ("aten::addmm", "aten::mm", "aten::linear", "mkldnn"),
+        "copies and casts": ("aten::copy_", "aten::cat", "aten::to", "aten::_to_copy", "aten::clone"),
+    }
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        run()
+    spent: dict[str, float] = {}
+    for event in profile.key_averages(group_by_input_shape=True):
+        kind = next((k for k, names in kinds.items() if any(name in event.key for name in names)), "the rest")
+        if any(isinstance(s, list) and s and max(s) >= vocabulary for s in event.input_shapes):
+            kind = "head and draw"
+        spent[kind] = spent.get(kind, 0.0) + event.self_cpu_time_total
+    ranked = sorted(spent.items(), key=lambda item: -item[1])
+    return ", ".join(f"{kind} {value / sum(spent.values()):.0%}" for kind, value in ranked)
+
+
+@torch.inference_mode()
+def account(folder: Path, *, shape: str, rows: int) -> None:
+    """Print where ours spends its CPU seconds."""
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    work = requests(shape, rows=rows, vocabulary=model.config.vocab_size)
+    linear = sum(m.weight.numel() for m in model.model.modules() if isinstance(m, torch.nn.Linear))
+    engine = Engine(model, Endless(HFTokenizer(folder)), max_rows=rows, kv_tokens=32_768)
+
+    def admit(some: Sequence[Request], *, version: int) -> None:
+        engine.admit([Row(request=r, context=8192) for r in some], version=version)
+
+    def decode(steps: int) -> None:
+        while engine.rows and steps:
+            engine.step()
+            steps -= 1
+
+    machine = rates(model)
+    admit(work, version=0)
+    decode(-1)
+    spent = {"prefill": timed(lambda: admit(work, version=1)), "decoding": timed(lambda: decode(-1))}
+    seen = {"prefill": shares(lambda: admit(work, version=2), vocabulary=model.config.vocab_size)}
+    seen["decoding"] = shares(lambda: decode(6), vocabulary=model.config.vocab_size)
+    for half, seconds in spent.items():
+        operations, bytes_, forwards = needs(model.config, work, linear=linear, prefill=half == "prefill")
+        print(
+            f"{shape}, {half}: {seconds:.2f} CPU s, {forwards} forwards; {operations / 1e9:.0f} GFLOP at "
+            f"{operations / seconds / 1e9:.0f} of {machine[0] / 1e9:.0f} GFLOP/s; {bytes_ / 1e9:.1f} GB at "
+            f"{bytes_ / seconds / 1e9:.1f} of {machine[1] / 1e9:.1f} GB/s; {seen[half]}",
+            flush=True,
+        )
+
+
 def print_row(shape: str, found: dict[str, dict[str, float]]) -> None:
     """One shape: seconds by the clock (of CPU time), and how many times ours is faster."""
     cells = [f"{row['seconds']:.2f} ({row['cpu_seconds']:.2f})" for row in found.values()]
@@ -176,10 +273,15 @@ def main() -> None:
     parser.add_argument("--side", choices=("ours", "theirs"), action="append")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", action="store_true", help="peak memory as well, from a process a side")
+    parser.add_argument("--where", action="store_true", help="only account for ours")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sides = options.side or ["ours", "theirs"]
+    if options.where:
+        for shape in options.shape or ["equal", "skewed"]:
+            account(options.folder, shape=shape, rows=options.rows)
+        return
     report: dict[str, dict[str, dict[str, float]]] = {}
     if not options.json:
         print("| shape | tokens | ours, s (cpu) | generate, s (cpu) | ratio | by cpu | to reach | tokens/s | load |")

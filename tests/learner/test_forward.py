@@ -11,7 +11,7 @@ from transformers import GraniteConfig, GraniteForCausalLM, LlamaForCausalLM
 
 from selfplay.errors import UserError
 from selfplay.learner.batch import pack
-from selfplay.learner.forward import score, supported
+from selfplay.learner.forward import _products, score, supported
 from selfplay.types import Sample
 
 MakeSamples = Callable[..., tuple[Sample, ...]]
@@ -73,6 +73,18 @@ def test_without_sinks_gradients_reach_every_parameter(tiny_model: MakeModel, ma
     model = tiny_model(tied=False)
     score(model, pack(make_samples(), range(3)), temperature=1.0, sinks={}).logprob_N.sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_scores_of_bfloat16_are_those_of_float32() -> None:
+    query_KQH, key_KLH = torch.randn(2, 30, 64).bfloat16(), torch.randn(2, 40, 64).bfloat16()
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = matmul.fp32_precision
+    found_KQL = _products(query_KQH, key_KLH.transpose(1, 2))
+    assert found_KQL.dtype == torch.float32
+    torch.testing.assert_close(
+        found_KQL.double(), query_KQH.double() @ key_KLH.double().transpose(1, 2), atol=2e-5, rtol=0
+    )
+    assert matmul.fp32_precision == before
 
 
 SMALL = {

@@ -55,6 +55,21 @@ def test_sections_change_nothing_but_last_bits(monkeypatch: pytest.MonkeyPatch, 
         )
 
 
+def test_how_many_rows_a_pass_takes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gradients(torch.bfloat16, sink=True)
+    monkeypatch.setattr(head, "PASS_ELEMENTS", 5 * VOCABULARY)
+    for ours, theirs in zip(gradients(torch.bfloat16, sink=True), whole, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_token_that_is_all_but_impossible_keeps_its_log_probability() -> None:
+    hidden_ND, weight_VD = torch.ones(4, 1), torch.zeros(VOCABULARY, 1)
+    weight_VD[0], weight_VD[1] = 500.0, -500.0
+    logprob_N, entropy_N = Head.apply(hidden_ND, weight_VD, torch.tensor([0, 1, 2, 3]), 1.0, None)  # type: ignore[no-untyped-call]
+    assert logprob_N.tolist() == [0.0, -1000.0, -500.0, -500.0]
+    assert entropy_N.tolist() == [0.0] * 4
+
+
 def test_adding_in_pieces_adds() -> None:
     total, part = torch.randn(1100, 1000), torch.randn(1100, 1000)
     expected = total + part.bfloat16().float()

@@ -149,7 +149,7 @@ def test_an_update_has_the_same_bits_either_way(make_trainer: MakeTrainer, make_
 
 
 def test_the_constants_are_those_of_their_owners() -> None:
-    assert memory.CHUNK_BYTES == 3 * 4 * head.LOGIT_ELEMENTS
+    assert memory.PASS_BYTES == 2 * 4 * head.PASS_ELEMENTS
     assert memory.KEPT_ELEMENTS == head.KEPT_ELEMENTS
     assert inspect.signature(LocalPolicy).parameters["kv_tokens"].default == memory.CACHE_TOKENS
 

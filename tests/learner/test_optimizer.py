@@ -57,6 +57,26 @@ def test_eight_bits_step_nearly_as_thirty_two() -> None:
 
 
 @TORCHAO
+@pytest.mark.parametrize("signed", [True, False])
+def test_codes_are_those_of_torchao(signed: bool) -> None:
+    from torchao.optim.subclass_8bit import OptimState8bit
+
+    generator = torch.Generator().manual_seed(0)
+    # Of all magnitudes, so that every value of the map is met, and a block of zeros.
+    numbers = torch.randn(1 << 16, generator=generator) * 10 ** (-8 * torch.rand(1 << 16, generator=generator))
+    numbers = numbers if signed else numbers.abs()
+    numbers[:256] = 0.0
+    theirs = OptimState8bit.zeros(numbers.shape, signed=signed)
+    theirs.copy_(numbers)
+    codec = optimizer.Codec(signed=signed)
+    codes, scale = codec.encode(numbers)
+    assert len(codes.unique()) > 250
+    assert torch.equal(codes, theirs.codes)
+    assert torch.equal(scale, theirs.scale)
+    assert torch.equal(codec.decode(codes, scale), theirs.dequantize())
+
+
+@TORCHAO
 def test_a_whole_update_restores_what_was_quantised_to_the_bit(make_batch: MakeBatch, tmp_path: Path) -> None:
     trainer = wide(optimizer="adamw8bit")
     trainer.update(make_batch())
