@@ -3,8 +3,8 @@
 What is covered: a tar of the clean files with a bug and a weakening laid over them, in a git repository of one commit
 made for it (fixed author and date: equal files, equal commit), and the look at the finished tar: no bytecode, caches,
 build products or installed copies, no second commit, no object that the commit does not hold, no clean text of a
-changed file, no hooks, reflogs, remotes or alternates. That nothing is to be had elsewhere in the sandbox is
-`clean.assert_no_clean_copy`'s, which takes this tar as any other.
+changed file, no hooks, reflogs, remotes or alternates; and both tars of such a tree kept by content (`handed`). That
+nothing is to be had elsewhere in the sandbox is `clean.assert_no_clean_copy`'s, which takes this tar as any other.
 
 What is not covered: playing with it (the single-turn form shows the function only), and clean text that other files
 repeat: a vendored copy, documentation.
@@ -28,13 +28,46 @@ from pathlib import Path, PurePosixPath
 from selfplay.games.code.artifact import Files
 from selfplay.games.code.clean import SMALL
 from selfplay.games.code.source import Repository, committed, is_kept
+from selfplay.types import digest, record
 
 _GIT = frozenset({".git/HEAD", ".git/config", ".git/index", ".git/refs/heads/main"})
 """What a repository of one commit needs, beside its objects."""
 
 
+_FORMAT = 1
+"""Changes whenever equal files would make another tree."""
+
+
+@record
+class Handed:
+    """A tree for a player with a shell."""
+
+    archive: Path
+    """Its tar, with a git repository of one commit: what a sandbox is made of."""
+    base: Path
+    """The tar of its files alone: what the player's work tree is compared with (`Sandbox.diff`)."""
+
+
 class GivesAway(AssertionError):
     """The tree would show a solver what it must find; the message names the path."""
+
+
+def handed(repository: Repository, *, files: Files, cache: Path) -> Handed:
+    """The clean tree with `files` laid over it, under `cache`; made once for equal ones.
+
+    Raises:
+        GivesAway, NotReady: as `solver_tree`.
+    """
+    told = {path: None if body is None else hashlib.sha256(body).hexdigest() for path, body in files.items()}
+    name = digest("handed", _FORMAT, repository.digest, sorted(told.items()))
+    made = Handed(archive=cache / "handed" / f"{name}.tar", base=cache / "handed" / f"{name}.base.tar")
+    if not (made.archive.is_file() and made.base.is_file()):
+        made.base.parent.mkdir(parents=True, exist_ok=True)
+        aside = made.base.with_suffix(f".{os.getpid()}")
+        _pack(_laid_over(repository, files), aside)
+        aside.replace(made.base)
+        solver_tree(repository, files=files, path=made.archive)
+    return made
 
 
 def solver_tree(repository: Repository, *, files: Files, path: Path) -> str:
@@ -46,8 +79,7 @@ def solver_tree(repository: Repository, *, files: Files, path: Path) -> str:
         GivesAway: the finished tree shows clean code of a changed file, or holds what no solver needs.
         NotReady: git is not there.
     """
-    tree = {one: (repository.root / one).read_bytes() for one in repository.files} | dict(files)
-    kept = {one: content for one, content in tree.items() if content is not None}
+    kept = _laid_over(repository, files)
     aside = path.with_suffix(f".{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="selfplay-handed-") as folder:
         commit = committed(kept, Path(folder, "tree"))
@@ -129,6 +161,11 @@ def _object(name: str, content: bytes) -> tuple[bytes, bytes]:
         return head.split(b" ")[0], body
     except zlib.error as error:
         raise GivesAway(f"{name} is no loose object of git") from error
+
+
+def _laid_over(repository: Repository, files: Files) -> dict[str, bytes]:
+    tree = {one: (repository.root / one).read_bytes() for one in repository.files} | dict(files)
+    return {one: content for one, content in tree.items() if content is not None}
 
 
 def _needed(tree: Path) -> Iterator[str]:
