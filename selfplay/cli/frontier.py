@@ -15,6 +15,8 @@ from selfplay.cli.session import Session, common
 from selfplay.errors import NotFound, NotReady
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from selfplay.curriculum.history import Seen
     from selfplay.ledger import Reader
     from selfplay.views.frontier import CellRow, FrontierView, Rate
@@ -44,7 +46,7 @@ def command(session: Session, run: str, step: int | None, svg: Path | None) -> N
 
     folder = runs.find_run(run, project=session.project)
     with Ledger.read(folder) as reader:
-        view = _view(reader, step)
+        view = view_of(reader, step)
     if svg is not None:
         _write(svg, frontier_svg(view))
     if session.json:
@@ -54,7 +56,12 @@ def command(session: Session, run: str, step: int | None, svg: Path | None) -> N
     session.say(f"\n  drawn     {svg}" if svg else f"\n  a task    selfplay why {folder.name} TASK")
 
 
-def _view(reader: Reader, step: int | None) -> FrontierView:
+def view_of(reader: Reader, step: int | None, *, at: Sequence[int] | None = None) -> FrontierView:
+    """The frontier as it was after `step` (None: the newest), with columns after the steps `at`.
+
+    Raises:
+        NotFound: the step is not closed, or no task was played in a closed step.
+    """
     from selfplay.cli.beliefs import believed, lens_of
     from selfplay.views.frontier import FrontierView, band_of, shot
 
@@ -70,7 +77,7 @@ def _view(reader: Reader, step: int | None) -> FrontierView:
     lens = lens_of(reader.run_row().config)
     seeds = [seed for seed in reader.seeds() if seed.split == "train"]
     # note: without a train seed nothing can have been played.
-    looks = [(at, believed(reader, seeds, lens, after=at)) for at in columns(newest)] if seeds else []
+    looks = [(past, believed(reader, seeds, lens, after=past)) for past in at or columns(newest)] if seeds else []
     if not any(seen.candidates for _, seen in looks):
         raise NotFound(
             f"no task of run `{name}` was played in a closed step yet",
@@ -90,7 +97,7 @@ def _view(reader: Reader, step: int | None) -> FrontierView:
         aim=aim,
         reward=lens.reward,
         paid=lens.paid,
-        shots=tuple(shot(at, _rates(seen), band=band_of(target)) for at, seen in looks),
+        shots=tuple(shot(past, _rates(seen), band=band_of(target)) for past, seen in looks),
         cells=_cells(looks[-1][1]),
     )
 
@@ -108,6 +115,8 @@ def _rates(seen: Seen) -> list[Rate]:
             mean=one.rate.mean,
             decided=sum(play.decided for play in one.plain),
             solved=sum(play.solved for play in one.plain),
+            helped=sum(play.decided for play in one.task.plays if play.hinted),
+            helped_solved=sum(play.solved for play in one.task.plays if play.hinted),
         )
         for one in seen.candidates
     ]

@@ -17,6 +17,7 @@ from selfplay.cli.session import Session, common
 from selfplay.errors import SelfplayError
 
 if TYPE_CHECKING:
+    from selfplay.ledger import Reader
     from selfplay.views.status import RunView
 
 
@@ -83,29 +84,36 @@ def look(folder: Path, *, evaluation: bool = False) -> RunView:
     Raises:
         NotFound, UserError, RunFailed: as `Ledger.read`.
     """
+    from dataclasses import replace
+
     from selfplay.ledger import Ledger
-    from selfplay.ledger.lock import holder
     from selfplay.views.evaluation import newest
-    from selfplay.views.status import RunView
 
     with Ledger.read(folder) as reader:
-        status = reader.status()
-        alarms = reader.alarms()[-ALARMS:] if status.num_alarms else ()
-        held_out = newest(reader) if evaluation else None
+        view = view_of(reader, folder)
+        alarms = reader.alarms()[-ALARMS:] if view.status.num_alarms else ()
+        return replace(view, alarms=alarms, evaluation=newest(reader) if evaluation else None)
+
+
+def view_of(reader: Reader, folder: Path) -> RunView:
+    """Where the run of an open ledger stands, without its alarms and its evaluation."""
+    from selfplay.ledger.lock import holder
+    from selfplay.views.status import RunView
+
+    # note: who holds it is asked first: a run that ends in between has then told its end.
     held = holder(folder)
+    status = reader.status()
     return RunView(
         name=folder.name,
         folder=str(folder),
         status=status,
         steps=_planned_steps(folder, otherwise=status.run.config.get("run.steps")),
         holder=f"process {held.pid} on {held.host}" if held is not None else None,
-        alarms=alarms,
-        evaluation=held_out,
     )
 
 
 def _planned_steps(folder: Path, *, otherwise: object) -> int:
-    """From config.toml, which the newest launch wrote; the ledger keeps the first launch's."""
+    """Steps in all. From config.toml, which the newest launch wrote; the ledger keeps the first launch's."""
     try:
         steps = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))["run"]["steps"]
     except (OSError, ValueError, KeyError, TypeError):
