@@ -10,13 +10,12 @@ state of its own. The loop commits its choices before they are played, and a rec
     pool.py         which known tasks are worth another play      where.py    where new ones are asked for
     presets.py      uniform, frontier       papers.py    ssr, ssp
     rungs.py        ladder                  arms.py      bandit
-    duplicates.py   when two tasks are the same        options.py   `curriculum.options`
-    needs.py        what a game must have for one
+    needs.py        what a game must have for one      options.py   `curriculum.options`
 
 Any dotted path to a callable of the shape `Curriculum` can stand in a preset's place. Terms that choices carry:
 `strategy` (how to propose, or `second-order`), `attempt` (the failed trajectory that a child is made of), `hint` (true:
-attempts see a hint), `turns` (an attempt's horizon); the loop adds `round` to those of a refill. Not here: how a choice
-is played (`loop`, `games`).
+attempts on a known task see a hint), `turns` (an attempt's horizon); the loop adds `round` to those of a refill. Not
+here: how a choice is played (`loop`, `games`), when two tasks are the same (`games.duplicates`).
 """
 
 from __future__ import annotations

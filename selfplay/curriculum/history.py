@@ -46,7 +46,7 @@ class History(Protocol):
         ...
 
     def failed_attempts(self, task_id: str, *, before: int) -> Sequence[str]:
-        """Ids of the attempts on a task that were judged and failed inside the rules, newest first."""
+        """Ids of the attempts on a task that failed inside the rules and limits and have no child, newest first."""
         ...
 
 
@@ -114,6 +114,12 @@ class Seen:
     candidates: tuple[Candidate, ...]
     priors: Mapping[Cell, Beta]
     moved: Mapping[int, float]
+    distance: Mapping[int, float]
+    """Step -> how far the policy has moved since it was played."""
+
+    def moved_since(self, step: int) -> float:
+        """How far the policy has moved; a step from before the movement is known counts as its beginning."""
+        return self.distance[step] if step in self.distance else max(self.distance.values(), default=0.0)
 
     @property
     def tasks_a_seed(self) -> float:
@@ -168,6 +174,7 @@ def look(
     placed = [(task, Cell(task.role, task.strategy, modules.get(task.seed_id, ""))) for task in tasks]
     priors = _priors(placed)
     distance = _distance(moved, before)
+    most = max(distance.values(), default=0.0)
     return Seen(
         before=before,
         window=window,
@@ -175,11 +182,12 @@ def look(
         counts=history.played_seeds(before=before),
         proposed=proposed,
         candidates=tuple(
-            _candidate(task, cell, prior=priors[cell], distance=distance, before=before, half_life=half_life)
+            _candidate(task, cell, prior=priors[cell], distance=distance, most=most, before=before, half_life=half_life)
             for task, cell in placed
         ),
         priors=priors,
         moved=moved,
+        distance=distance,
     )
 
 
@@ -253,15 +261,23 @@ def _distance(moved: Mapping[int, float], before: int) -> Mapping[int, float]:
 
 
 def _candidate(
-    task: KnownTask, cell: Cell, *, prior: Beta, distance: Mapping[int, float], before: int, half_life: float
+    task: KnownTask,
+    cell: Cell,
+    *,
+    prior: Beta,
+    distance: Mapping[int, float],
+    most: float,
+    before: int,
+    half_life: float,
 ) -> Candidate:
-    # note: what was played before the movement is known counts as played when it begins.
-    most = max(distance.values(), default=0.0)
-
     def believed(hinted: bool) -> Beta:
-        plays = [play for play in task.plays if play.hinted is hinted]
+        # note: what was played before the movement is known counts as played when it begins, `most` ago.
         return posterior.decayed(
-            ((distance.get(play.step, most), play.decided, play.solved) for play in plays),
+            (
+                (distance.get(play.step, most), play.decided, play.solved)
+                for play in task.plays
+                if play.hinted is hinted
+            ),
             prior=prior,
             half_life=half_life,
         )

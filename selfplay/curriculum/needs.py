@@ -7,6 +7,7 @@ choices say it one by one. Not here: what a game has (`games.ABILITIES`), when t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from selfplay.errors import UserError
 from selfplay.types import Choice, record
 
 CARRIED = ("strategy", "attempt")
-"""Terms that are not asked for by themselves: a strategy is asked for by name, an attempt comes with a mutation."""
+"""Terms that are not asked for by themselves: a strategy is asked for by name, an attempt comes with mode `mutate`."""
 
 
 @record
@@ -26,6 +27,8 @@ class Needs:
     strategies: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
     """Other terms of a choice: `hint`, `turns`."""
+    less: Mapping[str, str] = field(default_factory=dict)
+    """`modes`, `strategies` or `terms` -> the option with which none is asked for, e.g. `second=0`."""
 
 
 class Can(Protocol):
@@ -54,7 +57,8 @@ def needs_of_choices(chosen: Iterable[Choice]) -> Needs:
     terms = [(name, value) for choice in chosen for name, value in choice.terms.items()]
     return Needs(
         modes=_each(choice.mode for choice in chosen),
-        strategies=_each(str(value) for name, value in terms if name == "strategy"),
+        # note: a child is not proposed, so that its strategy is a name and nothing else.
+        strategies=_each(str(c.terms["strategy"]) for c in chosen if "strategy" in c.terms and c.mode != "mutate"),
         terms=_each(name for name, value in terms if value and name not in CARRIED),
     )
 
@@ -80,7 +84,8 @@ def refuse_missing(needs: Needs, can: Can, *, name: str, game: str, known: Mappi
     able = [other for other, choose in known.items() if not missing(needs_of(choose), can)]
     raise UserError(
         f"curriculum `{name}` with these options asks for {', '.join(lacks)}, which game `{game}` does not have",
-        hint=f"{_strategies(needs, can)}by default it can be played with: {', '.join(able)}; presets: selfplay ls",
+        hint=f"{_strategies(needs, can)}{_less(needs, can)}by default it can be played with: {', '.join(able)}; "
+        "presets: selfplay ls",
     )
 
 
@@ -89,6 +94,16 @@ def _strategies(needs: Needs, can: Can) -> str:
     if not strange or not can.strategies:
         return ""
     return f"{near(strange[0], can.strategies)}its strategies: {', '.join(can.strategies)}; "
+
+
+def _less(needs: Needs, can: Can) -> str:
+    lacks = {
+        "modes": set(needs.modes) - set(can.modes),
+        "strategies": set(needs.strategies) - set(can.strategies),
+        "terms": set(needs.terms) - set(can.terms),
+    }
+    options = [option for kind, option in needs.less.items() if lacks[kind]]
+    return f"-s 'curriculum.options={{{', '.join(options)}}}' asks for less; " if options else ""
 
 
 def _each(names: Iterable[str]) -> tuple[str, ...]:

@@ -44,7 +44,8 @@ class Ssr:
     @property
     def needs(self) -> Needs:
         """All that the game must have."""
-        return Needs(modes=("mutate",) if self.second else (), strategies=self.asks)
+        less = {"modes": "second=0", "strategies": 'strategies=""'}
+        return Needs(modes=("mutate",) if self.second else (), strategies=self.asks, less=less)
 
 
 @record

@@ -10,11 +10,17 @@ Not here: the posterior (`posterior`), which seeds are proposed from (`where`), 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import inf, log
+from typing import Protocol, TypeVar
 
 from selfplay.curriculum.history import Candidate, Seen
 from selfplay.types import draw, record
+
+W = TypeVar("W", bound="Worth")
+
+CERTAIN: Mapping[str, float] = {}
+"""No task is doubted."""
 
 
 @record
@@ -67,13 +73,49 @@ def on_probation(seen: Seen, *, taken: Collection[str], give_up: int) -> tuple[C
     return tuple(sorted(shelf, key=lambda one: (-one.idle, one.task.id)))
 
 
-def ranked(candidates: Sequence[Candidate], *, target: float, fade: float = 1.0) -> tuple[Ranked, ...]:
-    """By learnability times `fade` for each earlier replay, the highest first; ties by id."""
-    worth = ((one.rate.learnability(target) * fade**one.replays, one) for one in candidates)
+def ranked(
+    candidates: Sequence[Candidate], *, target: float, fade: float = 1.0, doubts: Mapping[str, float] = CERTAIN
+) -> tuple[Ranked, ...]:
+    """By learnability times `fade` for each earlier play, the highest first; ties by id.
+
+    `doubts` are the chances that nobody can learn from a task, by task; they take their share of it.
+    """
+    worth = (
+        (
+            one.rate.learnability(target) * fade ** len(one.task.plays) * (1.0 - doubts.get(one.task.id, 0.0)),
+            one,
+        )
+        for one in candidates
+    )
     scored = sorted(worth, key=lambda pair: (-pair[0], pair[1].task.id))
     return tuple(
         Ranked(candidate=one, rank=i + 1, of=len(scored), score=score) for i, (score, one) in enumerate(scored)
     )
+
+
+class Worth(Protocol):
+    """Something new that could be played."""
+
+    @property
+    def worth(self) -> float:
+        """What it is expected to teach, on the scale of learnability."""
+        ...
+
+
+def displaced(new: Sequence[W], known: Sequence[Ranked], *, most: int) -> tuple[tuple[W, ...], tuple[Ranked, ...]]:
+    """(the new that stay, the known that are above all that went): the best known take the place of the least new.
+
+    At most `most` go, and none for a known task that promises less. `known` is by rank.
+    """
+    least = sorted(new, key=lambda one: one.worth)
+    gone = 0
+    while gone < min(most, len(least), len(known)) and known[gone].score > least[gone].worth:
+        gone += 1
+    if not gone:
+        return tuple(new), ()
+    limit = least[gone - 1].worth
+    out = {id(one) for one in least[:gone]}
+    return tuple(one for one in new if id(one) not in out), tuple(one for one in known if one.score > limit)
 
 
 def drawn(

@@ -90,11 +90,11 @@ def decayed(results: Iterable[tuple[float, int, int]], *, prior: Beta, half_life
 
     A result counts half as much for each `half_life` of movement, in the same unit.
     """
-    found = prior
+    alpha, beta = prior.alpha, prior.beta
     for moved, decided, solved in results:
         weight = 0.5 ** (moved / half_life)
-        found = found.after(weight * solved, weight * (decided - solved))
-    return found
+        alpha, beta = alpha + weight * solved, beta + weight * (decided - solved)
+    return Beta(alpha=alpha, beta=beta)
 
 
 def fit(first: Sequence[tuple[int, int]], *, towards: Beta = UNIFORM, shrinkage: float = 4.0) -> Beta:

@@ -1,8 +1,9 @@
 """`uniform` and `frontier`: every task new and spread evenly, or half new and half replayed where learning is likely.
 
-`frontier` draws its replays by rank of learnability with a bonus for what has waited (Sampling for Learnability, arXiv
-2408.15099, and Prioritized Level Replay, arXiv 2010.03934: half of each batch from the set, half fresh), asks for new
-tasks where tasks were learnable, and keeps failing tasks apart. Its options cover `plr` and `probation` as well.
+`frontier` asks for new tasks where they promise most to learn, and replays a known task where it promises more than the
+new one whose place it takes, at most half of the time (Sampling for Learnability, arXiv 2408.15099: half of each batch
+from the set, half fresh). Replays are drawn by rank of learnability with a bonus for what has waited (Prioritized Level
+Replay, arXiv 2010.03934); failing tasks are kept apart. Its options cover `plr` and `probation` as well.
 
 Not here: what other papers play (`papers`, `rungs`, `arms`), reading the past (`history`).
 """
@@ -37,7 +38,7 @@ class Frontier:
     """Options of `frontier`."""
 
     replay: float = 0.5
-    """Share of the tasks played that are known ones (SFL: half)."""
+    """Share of the tasks played that are known ones (SFL: half); the largest with `only_better`."""
     anneal: bool = False
     """Scale that share by the share of train seeds that were proposed from (PLR)."""
     target: float = 0.5
@@ -46,14 +47,14 @@ class Frontier:
     """Of the draw by rank; PLR has 0.1, which nearly always takes the first."""
     staleness: float = 0.1
     """Share of the draw that goes by the steps a task has waited (PLR)."""
-    explore: float = 0.3
-    """Share of new tasks that is asked for where least was asked for."""
-    max_replays: int = 4
+    explore: float = 0.1
+    """Share of new tasks that is asked for where least was asked for: the floor under every seed and module."""
+    max_replays: int = 2
     """Replays a task; 0: any number. Replay without an end costs SSP 4.3 points (arXiv 2510.18821, table 5)."""
     fade: float = 0.7
     """What a replay is thought to teach of what the play before it taught; 1: as much."""
     only_better: bool = True
-    """Replay a task only where it is expected to teach more than a new one."""
+    """Replay a task only where it is expected to teach more than the new one whose place it takes, doubts counted."""
     retire: float = 0.85
     """Expected solve rate above which a task is mastered."""
     give_up: int = 1
@@ -136,11 +137,11 @@ def frontier(
     staleness: int = 0,
     options: Frontier = FRONTIER,
 ) -> tuple[Choice, ...]:
-    """Half new tasks, half known ones at the edge of what is solved; each choice says its numbers.
+    """New tasks and known ones at the edge of what is solved; each choice says its numbers.
 
-    With `only_better`, a known task is replayed where its learnability, faded by its replays, is above what a new task
-    promises. Too few known tasks are made up for by new ones, too few seeds by known tasks; where both are few, there
-    are fewer choices.
+    With `only_better`, a known task takes the place of the new one that promises least, as long as its learnability,
+    faded by its plays and by how likely it is broken, is above what that promises a rollout. Too few known tasks are
+    made up for by new ones, too few seeds by known tasks; where both are few, there are fewer choices.
 
     Raises:
         UserError: there is no train seed.
@@ -155,29 +156,34 @@ def frontier(
     shelf = pool.on_probation(seen, taken=taken, give_up=o.give_up)
     tried = shelf[: pool.rounded(n * o.probation, *key, "probation")]
     left = n - len(tried)
-    found = where.places(seen, explore=o.explore, target=o.target, cap=o.cap)
-    promised = sum(place.chance * place.learnable for place in found) / sum(place.chance for place in found)
-    ranked = pool.ranked(known, target=o.target, fade=o.fade)
-    better = [one for one in ranked if one.score > promised or not o.only_better]
-    new = max(left - len(better), pool.rounded(left * share_of_new(seen, o), *key, "new"))
+    found = where.places(seen, target=o.target, half_life=o.half_life, cap=o.cap, key=(*key, "seed"))
     # note: a seed that was chosen in this step already would only be played again where nothing else is left.
     open_ = [place for place in found if place.seed.id not in taken]
-    asked = where.fresh(open_, min(left, new), taken=(), key=(*key, "seed"))
-    again = pool.drawn(
-        better if len(asked) == new else ranked,
-        left - len(asked),
-        temperature=o.temperature,
-        staleness=o.staleness,
-        key=(*key, "task"),
-    )
+    doubts = {task: doubt for place in found for task, doubt in place.doubts.items()} if o.only_better else {}
+    ranked = pool.ranked(known, target=o.target, fade=o.fade, doubts=doubts)
+    new = pool.rounded(left * share_of_new(seen, o), *key, "new")
+    if o.only_better:
+        floor, best = where.fresh(open_, left, explore=o.explore if new else 0.0, key=(*key, "seed"))
+        kept, better = pool.displaced(best, ranked, most=left - new)
+        asked, ranked = (*floor, *kept), better if len(open_) >= left else ranked
+    else:
+        asked = _both(where.fresh(open_, min(left, new), explore=o.explore, key=(*key, "seed")))
+    again = pool.drawn(ranked, left - len(asked), temperature=o.temperature, staleness=o.staleness, key=(*key, "task"))
+    if len(asked) + len(again) < left:
+        more = [place for place in open_ if place not in asked]
+        asked = (*asked, *_both(where.fresh(more, left - len(asked) - len(again), explore=0.0, key=(*key, "more"))))
     if not asked and not again and not tried:
-        asked = where.fresh(found, left, taken=taken, key=(*key, "seed"))
+        asked = _both(where.fresh(found, left, explore=o.explore, key=(*key, "seed")))
     chosen = (
         *(proposal(place, seen) for place in asked),
         *(replay(one, o.target) for one in again),
         *(retry(one) for one in tried),
     )
     return numbered(chosen, step=step, first=first)
+
+
+def _both(pair: tuple[tuple[Place, ...], tuple[Place, ...]]) -> tuple[Place, ...]:
+    return (*pair[0], *pair[1])
 
 
 @record
@@ -225,10 +231,11 @@ def proposal(place: Place, seen: Seen) -> Pick:
     nearby = module_of(place.seed) or "all seeds"
     why = (
         f"proposed from {place.times} times so far{' (least of all)' if place.untouched else ''}{lately}; "
-        f"expected: {place.valid:.2f} valid, learnability {place.learnable:.3f} (with {nearby}); "
-        f"chance {place.chance:.3f} among {len(seen.train)} train seeds"
+        f"expected: {place.valid:.2f} valid, {place.broken:.2f} of tasks broken, {place.solve:.2f} solved, "
+        f"learnability {place.learnable:.3f} (with {nearby}), {place.worth:.3f} a rollout; "
+        f"drawn as {place.drawn:.3f} among {len(seen.train)} train seeds"
     )
-    return Pick(mode="propose", subject_id=place.seed.id, score=place.valid * place.learnable, why=why)
+    return Pick(mode="propose", subject_id=place.seed.id, score=place.worth, why=why)
 
 
 def replay(one: Ranked, target: float) -> Pick:

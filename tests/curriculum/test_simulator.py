@@ -15,15 +15,19 @@ FILE = Path(__file__).parents[1] / "bench" / "curriculum.py"
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
     spec = importlib.util.spec_from_file_location("bench_curriculum", FILE)
+    sys.path.insert(0, str(FILE.parent))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(FILE.parent))
     return module
 
 
-@pytest.mark.parametrize("name", ["uniform", "frontier", "probation", "plr", "bandit"])
+@pytest.mark.parametrize("name", ["uniform", "frontier", "probation", "plr", "bandit", "oracle", "oracle-where"])
 def test_every_preset_is_simulated(bench: ModuleType, name: str) -> None:
     first, again = (bench.simulate(name, "variance", "task", 3, steps=6) for _ in range(2))
     assert first == again
@@ -37,6 +41,25 @@ def test_the_laws_differ_in_where_they_peak(bench: ModuleType) -> None:
     assert peaks["variance"] == 50
     assert peaks["success"] == 100
     assert 0 < peaks["hard"] < 40
+
+
+def test_an_oracle_takes_what_teaches_most_and_nothing_that_nobody_can_solve(bench: ModuleType) -> None:
+    found = bench.simulate("oracle", "variance", "sharp place", 3, steps=30)
+    assert found.unsolvable < 0.1
+    world = bench.World(3, "variance", "sharp place", bench.RATE)
+    memory = bench.Memory()
+    (best,) = bench.oracle(world, memory, world.seeds, replays=True, law=bench.LAWS["variance"], n=1, step=0)
+    slopes = world.slopes()
+    worth = [world.promised(s, world.law) * slopes[s // bench.SEEDS_A_MODULE] for s in range(len(world.base))]
+    assert best.score == max(worth)
+    assert best.subject_id == world.seeds[worth.index(max(worth))].id
+
+
+def test_most_groups_of_a_sharp_world_are_all_or_nothing(bench: ModuleType) -> None:
+    world = bench.World(0, "variance", "sharp place", bench.RATE)
+    plain = bench.World(0, "variance", "place", bench.RATE)
+    middling = [sum(0.05 < p < 0.95 for p in one.exam_rates()) for one in (world, plain)]
+    assert middling[0] < 0.75 * middling[1]
 
 
 def test_memory_knows_what_was_recorded(bench: ModuleType) -> None:
