@@ -25,7 +25,7 @@ from selfplay.events import Event, Interrupt, Observer
 from selfplay.learner.stored import policy_version
 from selfplay.ledger import Ledger, check, files
 from selfplay.parts import waiting
-from selfplay.plan import plan
+from selfplay.plan import plan, refuse_hidden
 from selfplay.project import Project
 from selfplay.rollout import Player
 from selfplay.stages import Clock, Interrupted, Pools
@@ -184,7 +184,9 @@ async def assemble(
     async with AsyncExitStack() as stack:
         torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
-        players, estimator, chooser = parts.roles(config, project), parts.estimator(config), parts.chooser(config)
+        players, estimator = parts.roles(config, project), parts.estimator(config)
+        chooser = parts.chooser(config, players)
+        refuse_hidden(config, players)
         game, sandbox = await parts.game(config, project, players, observe=observe, stack=stack)
         observe(waiting("model", f"the model {config.policy.model}"))
         job = partial(parts.learner, config, players)
@@ -236,6 +238,7 @@ def evaluation_of(config: Config) -> during.Plan:
 
 def settings_of(config: Config, players: parts.Players) -> loop.Settings:
     """The loop's numbers."""
+    looks = parts.worth(config).looks
     return loop.Settings(
         seed=config.run.seed,
         steps=config.run.steps,
@@ -244,6 +247,8 @@ def settings_of(config: Config, players: parts.Players) -> loop.Settings:
         seeds_per_step=config.curriculum.seeds,
         proposals=config.play.proposals,
         attempts=config.play.attempts,
+        hinted=config.play.attempts if "hinted" in looks else 0,
+        looks=looks,
         min_groups=config.play.min_groups,
         max_refills=config.play.refills,
         novelty=config.rewards.novelty,

@@ -26,7 +26,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -38,13 +38,13 @@ from selfplay.curriculum import Curriculum
 from selfplay.errors import RunFailed
 from selfplay.evaluation import during
 from selfplay.events import Event
-from selfplay.games import ABILITIES, Abilities, Game
+from selfplay.games import Game, Terms, abilities_of, likeness
 from selfplay.learner import Learner
 from selfplay.learner.estimators import Estimator
 from selfplay.ledger import Ledger
 from selfplay.measures import counts_of, shown
 from selfplay.policy import Policy
-from selfplay.stages import Interrupted, Played, Pools, attempt, propose
+from selfplay.stages import Interrupted, Played, Pools, attempt, hinted, mutate, propose
 from selfplay.types import Choice, Group, Seed, Task, Update, Verdict, record
 
 T = TypeVar("T")
@@ -61,6 +61,10 @@ class Settings:
     seeds_per_step: int
     proposals: int
     attempts: int
+    hinted: int
+    """Attempts with a hint on each new task; 0 where the proposer's reward does not look at them."""
+    looks: tuple[str, ...]
+    """What the proposer's reward looks at beside the attempts."""
     min_groups: int
     max_refills: int
     novelty: float
@@ -132,11 +136,26 @@ async def run(run: Run) -> int:
     return run.ledger.last_closed_step() + 1
 
 
+@dataclass(slots=True)
+class Plays:
+    """What a step has played so far, in submission order."""
+
+    proposals: list[Played] = field(default_factory=list)
+    children: list[Played] = field(default_factory=list)
+    """Failed attempts of earlier steps, and the tasks that were made of them."""
+    attempts: list[Played] = field(default_factory=list)
+    helped: list[Played] = field(default_factory=list)
+    """Attempts with a hint that only a reward looks at."""
+
+    @property
+    def learnt_from(self) -> list[Played]:
+        """What may be in a group."""
+        return [*self.proposals, *self.attempts]
+
+
 async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Update:
-    """One step: choose, propose, mint, attempt, judge, grade, learn, close."""
-    proposals: list[Played] = []
-    attempts: list[Played] = []
-    grades: dict[str, Verdict] = {}
+    """One step: rounds of plays until enough of their groups teach, then grade, learn, close."""
+    plays, grades = Plays(), dict[str, Verdict]()
     groups: tuple[Group, ...] = ()
     past = partial(run.ledger.past_rewards, step)
     cells = cells_of(seeds, proposals=run.settings.proposals)
@@ -144,23 +163,37 @@ async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Update:
         chosen = await choose(run, seeds, step, refill)
         if not chosen:
             break
-        new, known = choices.subjects(chosen, seeds, run.ledger.task)
-        proposals += await propose(run.pools, run.game, new, step=step, count=run.settings.proposals)
-        tasks = unattempted(proposals, known, attempts)
-        attempts += await attempt(run.pools, run.game, tasks, step=step, count=run.settings.attempts)
-        grades = grade(run, proposals, attempts)
-        groups = groups_of([*proposals, *attempts], grades, estimator=run.estimator, past=past, cells=cells)
+        await play_round(run, plays, choices.subjects(chosen, seeds, run.ledger), choices.terms_of(chosen), step=step)
+        grades = grade(run, plays)
+        groups = groups_of(plays.learnt_from, grades, estimator=run.estimator, past=past, cells=cells)
         if sum(group.informative for group in groups) >= run.settings.min_groups:
             break
         run.observe(Event(kind="note", step=step, data={"text": f"step {step}: too few informative groups, refilling"}))
-    plays = [*proposals, *attempts]
-    batch = batch_of(step, plays, groups, train_roles=run.settings.train_roles, temperature=run.settings.temperature)
+    roles, temperature = run.settings.train_roles, run.settings.temperature
+    batch = batch_of(step, plays.learnt_from, groups, train_roles=roles, temperature=temperature)
     run.observe(Event(kind="stage", step=step, stage="update", data={"total": len(batch.samples)}))
     with run.pools.clock.doing("learning"):
         update = await run.on_torch(lambda: run.learner.update(batch))
         update = await probe.probed(run, seeds, update)
     close(run, step, plays, grades, groups, update)
     return update
+
+
+async def play_round(
+    run: Run, plays: Plays, subjects: choices.Subjects, terms: Mapping[str, Terms], *, step: int
+) -> None:
+    """Propose and mint, make children, attempt and judge what is new; added to `plays`."""
+    pools, game, count = run.pools, run.game, run.settings.attempts
+    proposed = await propose(pools, game, subjects.seeds, step=step, count=run.settings.proposals, terms=terms)
+    children = await mutate(pools, game, subjects.parents, step=step)
+    made = [*proposed, *children]
+    asked = {**terms, **choices.passed_on(terms, [(one.trajectory.subject_id, one.task) for one in made if one.task])}
+    tasks = unattempted(made, subjects.tasks, plays.attempts)
+    plays.attempts += await attempt(pools, game, tasks, step=step, count=count, terms=asked)
+    fresh = unattempted(proposed, (), plays.helped)
+    plays.helped += await hinted(pools, game, fresh, step=step, count=run.settings.hinted, terms=asked)
+    plays.proposals += proposed
+    plays.children += children
 
 
 async def choose(run: Run, seeds: Sequence[Seed], step: int, refill: int) -> Sequence[Choice]:
@@ -173,28 +206,31 @@ async def choose(run: Run, seeds: Sequence[Seed], step: int, refill: int) -> Seq
         return mine
     first, taken = len(recorded), {choice.subject_id for choice in recorded}
     found = run.curriculum(run.ledger, seeds, n=n, step=step, seed=run.settings.seed, first=first, taken=taken)
-    choices.refuse_unplayable(found, ABILITIES.get(run.game.name, Abilities()), game=run.game.name)
+    can = abilities_of(run.game.name, tools=run.game.proposer.tools is not None)
+    choices.refuse_unplayable(found, can, game=run.game.name)
     fresh = choices.numbered(found, taken=taken, first=first, refill=refill, n=n)
     if not fresh and not refill:
         raise RunFailed(f"the curriculum chose nothing for step {step}", hint="look: selfplay inspect RUN")
-    choices.subjects(fresh, seeds, run.ledger.task)
+    choices.subjects(fresh, seeds, run.ledger)
+    choices.refuse_spent(fresh, run.ledger)
     await asyncio.wrap_future(run.ledger.append(*fresh))
     return fresh
 
 
-def grade(run: Run, proposals: Sequence[Played], attempts: Sequence[Played]) -> dict[str, Verdict]:
+def grade(run: Run, plays: Plays) -> dict[str, Verdict]:
     """What each proposal is worth: its task's first solver group decides, copies share it less the novelty term.
 
-    A copy's reward falls by `novelty * (copies - 1) / P`, P being the proposals a seed.
+    A copy's reward falls by `novelty * (copies - 1) / P`, P being the proposals a seed. What else a reward looks at
+    stands beside: how alike the step's proposals are, and attempts that saw a hint.
     """
-    judged: dict[str, list[Verdict]] = {}
-    for played in attempts:
-        judged.setdefault(played.trajectory.subject_id, []).append(played.verdict)
+    proposals, judged = plays.proposals, by_task(plays.attempts)
+    minted = [(played.trajectory, played.verdict) for played in proposals]
+    beside = likeness.beside(minted, by_task(plays.helped), looks=run.settings.looks)
     copies = Counter(played.task.id for played in proposals if played.task)
     grades = {}
     for played in proposals:
         solved = judged.get(played.task.id, []) if played.task else []
-        verdict = run.game.grade(played.trajectory, played.verdict, solved)
+        verdict = run.game.grade(played.trajectory, played.verdict, solved, beside=beside[played.trajectory.id])
         if played.task and verdict.reward is not None and copies[played.task.id] > 1:
             loss = run.settings.novelty * (copies[played.task.id] - 1) / run.settings.proposals
             verdict = replace(verdict, reward=verdict.reward - loss, parts={**verdict.parts, "novelty": -loss})
@@ -202,19 +238,28 @@ def grade(run: Run, proposals: Sequence[Played], attempts: Sequence[Played]) -> 
     return grades
 
 
-def unattempted(proposals: Sequence[Played], known: Sequence[Task], attempts: Sequence[Played]) -> list[Task]:
+def by_task(attempts: Sequence[Played]) -> dict[str, list[Verdict]]:
+    """Task -> the verdicts of the attempts on it, in order."""
+    found: dict[str, list[Verdict]] = {}
+    for played in attempts:
+        found.setdefault(played.trajectory.subject_id, []).append(played.verdict)
+    return found
+
+
+def unattempted(minted: Sequence[Played], known: Sequence[Task], attempts: Sequence[Played]) -> list[Task]:
     """The minted and the known tasks that were not played yet in this step, each once, in submission order."""
     played = {attempt.trajectory.subject_id for attempt in attempts}
-    tasks = (*(proposal.task for proposal in proposals if proposal.task), *known)
+    tasks = (*(one.task for one in minted if one.task), *known)
     return list({task.id: task for task in tasks if task.id not in played}.values())
 
 
 def close(
-    run: Run, step: int, plays: Sequence[Played], grades: Mapping[str, Verdict], groups: Sequence[Group], update: Update
+    run: Run, step: int, plays: Plays, grades: Mapping[str, Verdict], groups: Sequence[Group], update: Update
 ) -> None:
     """Commit the step's groups, its update and its counts in one transaction, and say so."""
     seconds = run.pools.clock.take()
-    counts = counts_of(plays, groups)
+    counts = counts_of(plays.learnt_from, groups, children=plays.children)
     run.ledger.append(*grades.values())
     run.ledger.close_step(step=step, groups=groups, update=update, stage_seconds=seconds, counts=counts)
-    run.observe(Event(kind="step", step=step, data=shown(counts, plays, grades, update=update, seconds=seconds)))
+    data = shown(counts, plays.learnt_from, grades, update=update, seconds=seconds)
+    run.observe(Event(kind="step", step=step, data=data))

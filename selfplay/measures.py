@@ -23,22 +23,25 @@ NO_TEXT = 0.1
 """A turn of which more than this share of the characters is no text is gibberish."""
 
 
-def counts_of(plays: Sequence[Played], groups: Sequence[Group]) -> dict[str, float]:
+def counts_of(plays: Sequence[Played], groups: Sequence[Group], *, children: Sequence[Played] = ()) -> dict[str, float]:
     """Proposals, valid ones, tasks, attempts (decided, left out, solved), faults, truncations, gibberish, tokens.
 
-    And groups and informative groups, of all roles and of each: `ROLE.groups`, `ROLE.informative`.
+    And failed attempts of which a child was to be made, those that became one, and groups and informative groups, of
+    all roles and of each: `ROLE.groups`, `ROLE.informative`.
     """
     proposals = [p for p in plays if p.trajectory.stage == "propose"]
     attempts = [p for p in plays if p.trajectory.stage == "attempt"]
     return {
         "proposals": len(proposals),
         "valid": sum(p.verdict.valid for p in proposals),
-        "tasks": len({p.task.id for p in proposals if p.task}),
+        "mutated": len(children),
+        "children": len({p.task.id for p in children if p.task}),
+        "tasks": len({p.task.id for p in (*proposals, *children) if p.task}),
         "attempts": len(attempts),
         "decided": sum(p.verdict.passed is not None for p in attempts),
         "left_out": sum(p.verdict.passed is None and p.verdict.fault is None for p in attempts),
         "solved": sum(bool(p.verdict.passed) for p in attempts),
-        "faults": sum(p.verdict.fault is not None for p in plays),
+        "faults": sum(p.verdict.fault is not None for p in (*plays, *children)),
         "truncated": sum(p.trajectory.stop.truncated for p in plays),
         "gibberish": sum(gibberish(p.trajectory) for p in plays),
         "tokens": sum(p.trajectory.num_sampled for p in plays),

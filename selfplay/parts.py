@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +24,16 @@ from selfplay.alarms import Watch, known
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.curriculum import CURRICULA, Curriculum
-from selfplay.errors import NotFound, UserError
+from selfplay.errors import NotFound
 from selfplay.events import Event, Observer
-from selfplay.games import ABILITIES, Abilities, Game
+from selfplay.games import Game, abilities_of
 from selfplay.games.rewards import ProposerReward, proposer_reward, refuse_unbalanced, solver_reward
 from selfplay.learner import estimators, forecast, memory
 from selfplay.learner.estimators import Estimator
+from selfplay.players import Players as Players
+from selfplay.players import roles as roles
 from selfplay.project import Project
-from selfplay.types import Role, digest, record
+from selfplay.types import Role, digest
 
 if TYPE_CHECKING:
     from selfplay.learner.options import Options
@@ -49,63 +51,6 @@ REHEARSED = 400
 def waiting(stage: str, words: str) -> Event:
     """A stage without a count, for the screen."""
     return Event(kind="stage", stage=stage, data={"waits_for": words, "total": None})
-
-
-@record
-class Players:
-    """The two roles of a run."""
-
-    proposer: Role
-    solver: Role
-
-    @property
-    def temperature(self) -> float:
-        """Both sample at it."""
-        return self.proposer.sampling.temperature
-
-    @property
-    def horizon(self) -> int:
-        """Longest reply of either, in tokens: what the loss `dr_grpo` divides by."""
-        return max(self.proposer.sampling.max_tokens, self.solver.sampling.max_tokens)
-
-    def trained(self, sides: Sequence[str]) -> tuple[str, ...]:
-        """Names of the roles that learn."""
-        return tuple(role.name for role in (self.proposer, self.solver) if role.side in sides)
-
-
-def roles(config: Config, project: Project) -> Players:
-    """Proposer and solver.
-
-    Raises:
-        NotFound: there is no such role.
-        UserError: a role belongs to another game or side, cannot do what the game asks for, or the two sample at
-            different temperatures.
-    """
-    pair = (project.load_role(config.roles.proposer), project.load_role(config.roles.solver))
-    for role, side in zip(pair, ("proposer", "solver"), strict=True):
-        if role.game != config.run.game or role.side != side:
-            raise UserError(
-                f"role `{role.name}` is the {role.side} of game `{role.game}`, not the {side} of `{config.run.game}`",
-                hint=f"roles of each game: selfplay ls roles; set roles.{side}",
-            )
-    if config.run.game == "code" and config.game.min_changed_files > 1:
-        raise UserError(
-            f"game.min_changed_files is {config.game.min_changed_files}, and role `{pair[0].name}` edits one file",
-            hint="ask for what a single edit can do: -s game.min_changed_files=1",
-        )
-    given = config.play.temperature
-    if given is not None:
-        pair = (_at(pair[0], given), _at(pair[1], given))
-    if pair[0].sampling.temperature != pair[1].sampling.temperature:
-        raise UserError(
-            f"roles `{pair[0].name}` and `{pair[1].name}` differ in temperature, and one learner serves both",
-            hint="set one for both: -s play.temperature=1.0",
-        )
-    return Players(proposer=pair[0], solver=pair[1])
-
-
-def _at(role: Role, temperature: float) -> Role:
-    return replace(role, sampling=replace(role.sampling, temperature=temperature))
 
 
 async def game(
@@ -127,7 +72,7 @@ async def game(
         return toy, "none"
     if config.run.game != "code":
         raise NotFound(f"no game `{config.run.game}`", hint="the games: code, echo")
-    from selfplay.games.code import CodeGame, Settings
+    from selfplay.games.code import CodeGame, Settings, TreeGame
     from selfplay.games.code.checks import Thresholds
     from selfplay.games.code.survey import Rules
     from selfplay.sandbox.recipe import load_recipe
@@ -141,7 +86,8 @@ async def game(
         observe(Event(kind="note", data={"text": chosen.notice}))
     stack.push_async_callback(chosen.provider.aclose)
     await chosen.provider.reap()
-    code = CodeGame(
+    kind = TreeGame if players.tools else CodeGame
+    code = kind(
         source=source,
         wheels=wheels,
         cache=cache_folder(),
@@ -182,8 +128,8 @@ def worth(config: Config) -> ProposerReward:
     return reward
 
 
-def chooser(config: Config) -> Curriculum:
-    """What picks the next, with its options.
+def chooser(config: Config, players: Players | None = None) -> Curriculum:
+    """What picks the next, with its options; `players` say which form of the game is played, where it has two.
 
     Raises:
         NotFound: there is no such function.
@@ -191,7 +137,7 @@ def chooser(config: Config) -> Curriculum:
     """
     name, game = config.curriculum.choose, config.run.game
     found: Curriculum = curriculum.configured(named(name, curriculum), config.curriculum.options, name=name)
-    can = ABILITIES.get(game, Abilities())
+    can = abilities_of(game, tools=players is None or players.tools)
     curriculum.refuse_missing(curriculum.needs_of(found), can, name=name, game=game, known=CURRICULA)
     return found
 
@@ -314,7 +260,7 @@ def forecast_of(config: Config, players: Players, shape: memory.Shape) -> foreca
     )
     seeds, play, trained = config.curriculum.seeds, config.play, players.trained(config.roles.train)
     groups = [
-        forecast.Groups(role=role.name, number=number, size=size, reply_tokens=role.sampling.max_tokens)
+        forecast.Groups(role=role.name, number=number, size=size, reply_tokens=_longest(role))
         for role, number, size in (
             (players.proposer, seeds, play.proposals),
             (players.solver, seeds * play.proposals, play.attempts),
@@ -323,6 +269,11 @@ def forecast_of(config: Config, players: Players, shape: memory.Shape) -> foreca
     ]
     limit = memory.limit_mb(config.learner.memory_mb)
     return forecast.forecast(shape, setup, groups, token_budget=config.learner.token_budget, limit_mb=limit)
+
+
+def _longest(role: Role) -> int:
+    """Tokens of a play beside its prompt; with tools the prompt is counted too."""
+    return role.sampling.max_tokens if role.tools is None else role.limits.context
 
 
 def policy(config: Config, model: Model, torch_thread: Executor) -> LocalPolicy:

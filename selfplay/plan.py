@@ -7,12 +7,15 @@ Not here: drawing (`views.plan`), building the parts (`parts`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from selfplay import parts
 from selfplay.cache import cache_folder
 from selfplay.config import Config
+from selfplay.curriculum import needs_of
 from selfplay.curriculum.posterior import best_rate, optimum
+from selfplay.errors import UserError
 from selfplay.games.rewards import solver_reward
 from selfplay.learner.memory import FLOOR_MB, shape_of
 from selfplay.policy.models import described
@@ -28,8 +31,9 @@ def plan(config: Config, project: Project) -> tuple[PlanRow, ...]:
         UserError, NotFound: as the run would.
     """
     players = parts.roles(config, project)
+    refuse_hidden(config, players)
     return (
-        *_play(config, project),
+        *_play(config, project, players),
         *_roles(config, players),
         *_warmup(config),
         *_rewards(config),
@@ -39,7 +43,21 @@ def plan(config: Config, project: Project) -> tuple[PlanRow, ...]:
     )
 
 
-def _play(config: Config, project: Project) -> Iterator[PlanRow]:
+def refuse_hidden(config: Config, players: parts.Players) -> None:
+    """A solver that is to see hints must have a place for them in its prompt.
+
+    Raises:
+        UserError: it has not.
+    """
+    asked = "hint" in needs_of(parts.chooser(config, players)).terms or "hinted" in parts.worth(config).looks
+    if asked and not re.search(r"\bhint\b", players.solver.prompt):
+        raise UserError(
+            f"attempts are to see a hint, and the prompt of role `{players.solver.name}` has no place for one",
+            hint=f"put the variable `hint` into {players.solver.origin}/prompt.md; it is empty where there is no hint",
+        )
+
+
+def _play(config: Config, project: Project, players: parts.Players) -> Iterator[PlanRow]:
     play, seeds = config.play, config.curriculum.seeds
     plays = config.run.steps * seeds * play.proposals
     yield PlanRow(section="play", name="game", value=config.run.game)
@@ -49,7 +67,7 @@ def _play(config: Config, project: Project) -> Iterator[PlanRow]:
         yield PlanRow(section="play", name="seeds", value=held_out)
         yield PlanRow(section="play", name="sandbox", value=config.sandbox.kind, note="no network, no host files")
     yield PlanRow(section="play", name="model", value=config.policy.model, note=f"policy {config.policy.kind}")
-    parts.chooser(config)
+    parts.chooser(config, players)
     options = ", ".join(f"{name} = {value}" for name, value in config.curriculum.options.items())
     chosen = f"{config.run.steps} of {seeds} seeds, chosen by {config.curriculum.choose}"
     yield PlanRow(section="play", name="steps", value=chosen, note=options)
@@ -72,6 +90,8 @@ def _roles(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     for role in (players.proposer, players.solver):
         learns = "learns" if role.name in trained else "does not learn"
         value = f"{role.name}: {role.sampling.max_tokens} tokens at temperature {role.sampling.temperature:g}"
+        if role.tools is not None:
+            value = f"{value} a turn, {role.limits.turns} turns with tools, {role.limits.context} tokens in all"
         yield PlanRow(section="roles", name=role.side, value=f"{value}; {learns}", note=role.origin)
 
 
@@ -131,7 +151,10 @@ def _learning(config: Config) -> Iterator[PlanRow]:
     yield PlanRow(section="learning", name="KL", value=kl)
     optimizer = f"AdamW, learning rate {learner.lr:g}, gradient norm at most {learner.max_grad_norm:g}"
     yield PlanRow(section="learning", name="optimizer", value=optimizer)
-    precision = f"parameters and moments float32, forward in {learner.dtype}"
+    kept = "parameters and moments float32" if learner.optimizer == "adamw" else "parameters float32, moments in 8 bits"
+    precision = f"{kept}, forward in {learner.dtype}"
+    if learner.lora_rank:
+        precision = f"adapters of rank {learner.lora_rank}: {precision}"
     yield PlanRow(section="learning", name="precision", value=precision)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from selfplay.errors import NotFound, UserError
-from selfplay.types import Limits, Role, Sampling, Side, record
+from selfplay.types import Limits, Role, Sampling, Side, Tools, record
 
 Kind = Literal["role", "curriculum", "sandbox"]
 
@@ -215,9 +215,13 @@ def _about(path: Path) -> str:
 
 _ROLE_KEYS: Mapping[str, Mapping[str, type]] = {
     "": {"game": str, "side": str, "template": str},
-    "limits": {"turns": int, "tokens": int, "seconds": float},
+    "limits": {"turns": int, "tokens": int, "context": int, "output": int, "seconds": float},
     "sampling": {"temperature": float, "max_tokens": int, "stop": list},
+    "tools": {"names": list, "form": str, "renderer": str},
 }
+TURNS = 128
+"""Replies that a role with tools may give where it does not say. Source: CWM's `max_turns`."""
+_TABLES = tuple(filter(None, _ROLE_KEYS))
 _WORDS: Mapping[type, str] = {
     str: "a string",
     int: "a whole number above 0",
@@ -240,23 +244,53 @@ def _role(file: Path, *, name: str, prompt: str) -> Role:
     _check_choice(file, text, key="template", value=template, choices=("plain", "chat"))
     sampling = dict(tables.get("sampling", {}))
     sampling["stop"] = tuple(sampling.get("stop", ()))
+    tools = _tools(file, text, values=tables["tools"], template=template) if "tools" in tables else None
+    limits = Limits(**{"turns": TURNS if tools else 1, **tables.get("limits", {})})
+    if limits.turns > 1 and tools is None:
+        where = _where(file, line_of(text, table="limits", key="turns"))
+        raise UserError(
+            f"role `{name}` has {limits.turns} turns and no tools to use in them ({where})",
+            hint="give it a table [tools], or set `turns = 1`",
+        )
     return Role(
         name=name,
         game=top["game"],
         side=top["side"],
         template=template,
         prompt=prompt,
-        limits=Limits(**tables.get("limits", {})),
+        limits=limits,
         sampling=Sampling(**sampling),
+        tools=tools,
         origin=str(file.parent),
     )
+
+
+def _tools(file: Path, text: str, *, values: Mapping[str, Any], template: str) -> Tools:
+    """The table [tools], whose keys and types are checked already."""
+    made = Tools(**{**values, "names": tuple(values.get("names", ()))})
+    for key, choices in (("form", ("fenced", "json", "native")), ("renderer", ("auto", "chatml", "llama3", "plain"))):
+        _check_choice(file, text, table="tools", key=key, value=getattr(made, key), choices=choices)
+    twice = next((name for number, name in enumerate(made.names) if name in made.names[:number]), None)
+    if twice is not None:
+        where = _where(file, line_of(text, table="tools", key="names"))
+        raise UserError(f"`tools.names` names `{twice}` twice ({where})")
+    if made.form == "native" and (made.renderer != "auto" or template != "chat"):
+        where = _where(file, line_of(text, table="tools", key="form"))
+        raise UserError(
+            f'`form = "native"` needs the tokenizer\'s chat template ({where})',
+            hint='set `template = "chat"`, and no `tools.renderer`',
+        )
+    return made
 
 
 def _check_role_table(file: Path, text: str, *, table: str, values: Mapping[str, Any]) -> None:
     known = _ROLE_KEYS.get(table)
     if known is None:
         where = _where(file, line_of(text, table=table, key=""))
-        raise UserError(f"unknown table `[{table}]` ({where})", hint="a role has the tables [limits] and [sampling]")
+        raise UserError(
+            f"unknown table `[{table}]` ({where})",
+            hint=f"{did_you_mean(table, _TABLES)}A role has the tables {', '.join(f'[{name}]' for name in _TABLES)}",
+        )
     for key, value in values.items():
         where = _where(file, line_of(text, table=table or None, key=key))
         full = f"{table}.{key}" if table else key
@@ -267,11 +301,13 @@ def _check_role_table(file: Path, text: str, *, table: str, values: Mapping[str,
             raise UserError(f"`{full}` is {value!r}, expected {_WORDS[known[key]]} ({where})")
 
 
-def _check_choice(file: Path, text: str, *, key: str, value: str, choices: tuple[str, ...]) -> None:
+def _check_choice(
+    file: Path, text: str, *, key: str, value: str, choices: tuple[str, ...], table: str | None = None
+) -> None:
     if value not in choices:
-        where = _where(file, line_of(text, table=None, key=key))
+        where = _where(file, line_of(text, table=table, key=key))
         raise UserError(
-            f"`{key}` is {value!r}, expected {' or '.join(choices)} ({where})",
+            f"`{f'{table}.{key}' if table else key}` is {value!r}, expected {' or '.join(choices)} ({where})",
             hint=did_you_mean(value, choices).strip(),
         )
 

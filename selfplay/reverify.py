@@ -199,11 +199,11 @@ async def _tasks(game: Game, reader: Reader, *, limit: int | None, workers: asyn
         raise UserError(
             f"the game `{game.name}` has no bugs to prove again", hint=f"selfplay reverify {reader.folder.name}"
         )
-    from selfplay.games.code import CodeGame
+    from selfplay.games.code import CodeGame, TreeGame
     from selfplay.games.code.rejudge import Proof, proved
     from selfplay.sandbox import SandboxInfraError
 
-    assert isinstance(game, CodeGame)
+    assert isinstance(game, CodeGame | TreeGame)
     # note: dev tasks are of step -1.
     stored = [task for step in range(-1, reader.open_step() + 1) for task in reader.tasks(step)]
     stored = stored if limit is None else stored[len(stored) - min(limit, len(stored)) :]

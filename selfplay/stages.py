@@ -1,8 +1,9 @@
 """The stages of a step: ask the ledger what is owed, run only that, append each record as it lands.
 
 `play_and_decide` is the one shape: every subject is played n times and each trajectory is decided
-by the game. Plays and decisions are two pools, so a test run never holds a place in the sampler.
-Records come back, and decisions are committed, in submission order, whatever finished first.
+by the game; `mutate` has failed attempts decided once more, for their children. Plays and decisions
+are two pools, so a test run never holds a place in the sampler. Records come back, and decisions are
+committed, in submission order, whatever finished first.
 
 Not here: which subjects (`loop`), grouping and learning (`batches`).
 """
@@ -11,74 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from selfplay.choices import Parent
 from selfplay.errors import NotReady
 from selfplay.events import Event, Interrupt
-from selfplay.games import Game, Minted
+from selfplay.games import NO_TERMS, Game, Minted, Terms
 from selfplay.ledger import Ledger
-from selfplay.rollout import Play, Player
+from selfplay.pools import Clock, Interrupted, OpenTools, Pools, play_place, toolboxes
+from selfplay.rollout import Play
 from selfplay.types import Fault, Role, Seed, Stage, Task, Trajectory, Verdict, VerdictStage
 
+__all__ = ["Clock", "Interrupted", "Pools"]
+
 Decide = Callable[[Trajectory], Awaitable[Minted]]
-"""A trajectory's verdict and, for a valid proposal, its task."""
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; what was not recorded stays owed."""
-
-
-@dataclass(slots=True)
-class Clock:
-    """Splits wall-clock time by what the run was doing; the sampler is counted before the verifier."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    _active: dict[str, int] = field(default_factory=dict)
-    _since: float = field(default_factory=time.monotonic)
-
-    _ORDER = ("learning", "saving", "sampling", "verification")
-
-    def _settle(self) -> None:
-        now = time.monotonic()
-        doing = next((name for name in self._ORDER if self._active.get(name)), "other")
-        self.seconds[doing] = self.seconds.get(doing, 0.0) + now - self._since
-        self._since = now
-
-    @contextmanager
-    def doing(self, name: str) -> Iterator[None]:
-        """Count the time inside as `name`."""
-        self._settle()
-        self._active[name] = self._active.get(name, 0) + 1
-        try:
-            yield
-        finally:
-            self._settle()
-            self._active[name] -= 1
-
-    def take(self) -> dict[str, float]:
-        """Seconds by name since the last call."""
-        self._settle()
-        taken, self.seconds = self.seconds, {}
-        return taken
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pools:
-    """What the stages share: where records go, who plays, and how much may be in flight."""
-
-    ledger: Ledger
-    player: Player
-    observe: Callable[[Event], None]
-    interrupt: Interrupt
-    clock: Clock
-    rows: asyncio.Semaphore
-    """Trajectories being sampled."""
-    workers: asyncio.Semaphore
-    """Decisions being made."""
-    retries: int
-    """How often a decision that ended in a fault is tried again."""
+"""A trajectory's verdict and, for a valid proposal or a child, its task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +46,8 @@ class Progress:
     """How far a stage is, for the screen."""
 
     total: int
+    sampled: bool = True
+    """Are its trajectories of this step? Tokens that were counted before are not counted again."""
     done: int = 0
     valid: int = 0
     solved: int = 0
@@ -106,7 +59,7 @@ class Progress:
         self.done += 1
         self.valid += played.verdict.valid
         self.solved += bool(played.verdict.passed)
-        self.tokens += played.trajectory.num_sampled
+        self.tokens += played.trajectory.num_sampled if self.sampled else 0
         return {
             "done": self.done,
             "total": self.total,
@@ -130,6 +83,8 @@ class Stint:
     count: int
     """Trajectories a subject."""
     decide: Decide
+    tools: OpenTools | None = None
+    """Of a role with tools."""
     label: str = ""
     """For the screen."""
 
@@ -140,9 +95,19 @@ class Stint:
 
 
 async def propose(
-    pools: Pools, game: Game, seeds: Sequence[Seed], *, step: int, count: int, stage: Stage = "propose"
+    pools: Pools,
+    game: Game,
+    seeds: Sequence[Seed],
+    *,
+    step: int,
+    count: int,
+    terms: Mapping[str, Terms] = NO_TERMS,
+    stage: Stage = "propose",
 ) -> list[Played]:
-    """`count` proposals on each seed, minted; only the stage `propose` makes tasks to be played."""
+    """`count` proposals on each seed, minted; only the stage `propose` makes tasks to be played.
+
+    `terms` are what is asked beside each subject, by its id.
+    """
     subjects = {seed.id: seed for seed in seeds}
 
     async def mint(proposal: Trajectory) -> Minted:
@@ -154,18 +119,30 @@ async def propose(
         stage=stage,
         verdict_stage="mint",
         role=game.proposer,
-        views={seed.id: game.proposer_view(seed) for seed in seeds},
+        views={seed.id: game.proposer_view(seed, terms=terms.get(seed.id, NO_TERMS)) for seed in seeds},
         count=count,
         decide=mint,
+        tools=toolboxes(game, game.proposer, subjects),
         label="propose" if stage == "propose" else "dev propose",
     )
     return await play_and_decide(pools, stint)
 
 
 async def attempt(
-    pools: Pools, game: Game, tasks: Sequence[Task], *, step: int, count: int, stage: Stage = "attempt"
+    pools: Pools,
+    game: Game,
+    tasks: Sequence[Task],
+    *,
+    step: int,
+    count: int,
+    terms: Mapping[str, Terms] = NO_TERMS,
+    stage: Stage = "attempt",
+    label: str = "",
 ) -> list[Played]:
-    """`count` attempts on each task, judged. A task that several proposals share is attempted once."""
+    """`count` attempts on each task, judged. A task that several proposals share is attempted once.
+
+    `terms` are what is asked beside each task, by its id.
+    """
     subjects = {task.id: task for task in tasks}
 
     async def judge(trajectory: Trajectory) -> Minted:
@@ -176,12 +153,55 @@ async def attempt(
         stage=stage,
         verdict_stage="judge",
         role=game.solver,
-        views={task.id: game.solver_view(task) for task in subjects.values()},
+        views={name: game.solver_view(task, terms=terms.get(name, NO_TERMS)) for name, task in subjects.items()},
         count=count,
         decide=judge,
-        label="attempt" if stage == "attempt" else "dev attempt",
+        tools=toolboxes(game, game.solver, subjects),
+        label=label or ("attempt" if stage == "attempt" else "dev attempt"),
     )
     return await play_and_decide(pools, stint)
+
+
+async def hinted(
+    pools: Pools, game: Game, tasks: Sequence[Task], *, step: int, count: int, terms: Mapping[str, Terms]
+) -> list[Played]:
+    """`count` attempts with a hint on each task, for rewards that ask what a hint is worth.
+
+    Rows of stage `evaluate`: in no group, tally or posterior, and nothing learns from them.
+    """
+    if not count:
+        return []
+    helped = {task.id: {**terms.get(task.id, NO_TERMS), "hint": True} for task in tasks}
+    return await attempt(
+        pools, game, tasks, step=step, count=count, terms=helped, stage="evaluate", label="attempt with a hint"
+    )
+
+
+async def mutate(pools: Pools, game: Game, parents: Sequence[Parent], *, step: int) -> list[Played]:
+    """A child of each failed attempt, where it is a task: nothing is sampled, the proposer is not paid for it."""
+    if not parents:
+        return []
+    subjects = {parent.attempt.id: parent for parent in parents}
+    verdicts = (verdict for name in subjects for verdict in pools.ledger.verdicts_of(name))
+    known = {verdict.trajectory_id: verdict for verdict in verdicts if verdict.stage == "mint"}
+
+    async def decide(attempt: Trajectory) -> Minted:
+        return await game.mutate(subjects[attempt.id].task, attempt, step=step)
+
+    async def one(parent: Parent) -> Trajectory:
+        return parent.attempt
+
+    stint = Stint(
+        step=step,
+        stage="attempt",
+        verdict_stage="mint",
+        role=game.solver,
+        views={},
+        count=0,
+        decide=decide,
+        label="mutate",
+    )
+    return await _decide_each(pools, stint, [partial(one, parent) for parent in parents], known=known)
 
 
 async def play_and_decide(pools: Pools, stint: Stint) -> list[Played]:
@@ -192,14 +212,29 @@ async def play_and_decide(pools: Pools, stint: Stint) -> list[Played]:
         NotReady: the machine failed most decisions, so none of those failures was recorded.
     """
     ledger = pools.ledger
-    trajectories = {(t.subject_id, t.index): t for t in ledger.trajectories(stint.step, stint.stage) if not t.fault}
     verdicts = ledger.verdicts(stint.step, stint.stage, stint.verdict_stage)
-    places = stint.places
-    progress = Progress(total=len(places))
+    faulty = ledger.trajectories(stint.step, stint.stage, faulty=True)
+    tried = Counter((t.subject_id, t.index) for t in faulty)
+    # note: a place that was given up has a verdict on its last try, which is a fault.
+    trajectories = {(t.subject_id, t.index): t for t in faulty if t.id in verdicts}
+    trajectories |= {(t.subject_id, t.index): t for t in ledger.trajectories(stint.step, stint.stage)}
 
-    async def one(place: tuple[str, int]) -> Played:
-        trajectory = trajectories.get(place) or await _play(pools, stint, place)
-        recorded = verdicts.get(trajectory.id)
+    async def one(place: tuple[str, int]) -> Trajectory:
+        return trajectories.get(place) or await _play(pools, stint, place, attempt=tried[place])
+
+    return await _decide_each(pools, stint, [partial(one, place) for place in stint.places], known=verdicts)
+
+
+async def _decide_each(
+    pools: Pools, stint: Stint, plays: Sequence[Callable[[], Awaitable[Trajectory]]], *, known: Mapping[str, Verdict]
+) -> list[Played]:
+    """Each trajectory with what was decided about it, in order; `known` are the recorded verdicts."""
+    ledger = pools.ledger
+    progress = Progress(total=len(plays), sampled=stint.count > 0)
+
+    async def one(play: Callable[[], Awaitable[Trajectory]]) -> Played:
+        trajectory = await play()
+        recorded = known.get(trajectory.id)
         if recorded is not None:
             task = ledger.task(recorded.task_id) if recorded.task_id else None
             played = Played(trajectory=trajectory, verdict=recorded, task=task)
@@ -208,29 +243,27 @@ async def play_and_decide(pools: Pools, stint: Stint) -> list[Played]:
         pools.observe(Event(kind="tick", step=stint.step, stage=stint.label, data=progress.after(played)))
         return played
 
-    waits = "replies and their verdicts"
-    data = {"total": len(places), "waits_for": waits}
+    waits = "replies and their verdicts" if progress.sampled else "verdicts"
+    data = {"total": len(plays), "waits_for": waits}
     pools.observe(Event(kind="stage", step=stint.step, stage=stint.label, data=data))
-    return await in_order([one(place) for place in places], _committer(pools, stint, known=verdicts), pools.interrupt)
+    return await in_order([one(play) for play in plays], _committer(pools, stint, known=known), pools.interrupt)
 
 
-async def _play(pools: Pools, stint: Stint, place: tuple[str, int]) -> Trajectory:
+async def _play(pools: Pools, stint: Stint, place: tuple[str, int], *, attempt: int) -> Trajectory:
     subject, index = place
-    async with pools.rows:
-        if pools.interrupt.level:
-            raise Interrupted
-        play = Play(role=stint.role, stage=stint.stage, step=stint.step, subject_id=subject, index=index)
-        with pools.clock.doing("sampling"):
-            trajectory = await pools.player.play(play, stint.views[subject])
-    pools.ledger.append(trajectory)
-    return trajectory
+    play = Play(role=stint.role, stage=stint.stage, step=stint.step, subject_id=subject, index=index, attempt=attempt)
+    return await play_place(pools, play, stint.views[subject], open_tools=stint.tools)
 
 
 async def _decide(pools: Pools, stint: Stint, trajectory: Trajectory) -> Played:
     """Decide, again after a fault; the last verdict stands, a fault's without a reward.
 
-    What no other decision can change is appended here; tasks and faults wait for their turn.
+    What no other decision can change is appended here; tasks and faults wait for their turn. A play that ended in a
+    fault was tried again before, and nobody decides about it.
     """
+    if trajectory.fault is not None:
+        undecided = _undecided(trajectory, trajectory.fault, stage=stint.verdict_stage)
+        return Played(trajectory=trajectory, verdict=undecided)
     async with pools.workers:
         for attempt in range(1 + pools.retries):
             if pools.interrupt.level:
@@ -243,6 +276,19 @@ async def _decide(pools: Pools, stint: Stint, trajectory: Trajectory) -> Played:
                 break
             pools.ledger.append_fault(minted.verdict.fault, trajectory_id=trajectory.id, attempt=attempt)
     return Played(trajectory=trajectory, verdict=minted.verdict, task=minted.task)
+
+
+def _undecided(trajectory: Trajectory, fault: Fault, *, stage: VerdictStage) -> Verdict:
+    return Verdict(
+        trajectory_id=trajectory.id,
+        stage=stage,
+        valid=False,
+        passed=None,
+        reward=None,
+        reason="fault",
+        why=f"the play was not finished: {fault.message}",
+        fault=fault,
+    )
 
 
 def _committer(pools: Pools, stint: Stint, *, known: Mapping[str, Verdict]) -> Callable[[Played | None], list[Played]]:

@@ -32,7 +32,7 @@ Stage = Literal["propose", "attempt", "evaluate"]
 """What a trajectory was played for."""
 
 VerdictStage = Literal["mint", "judge", "grade"]
-"""Who decided: mint (is the proposal a task?), judge (is the attempt right?), grade (what is the proposal worth?)."""
+"""Who decided: mint (is it a task?), judge (is the attempt right?), grade (what is the proposal worth?)."""
 
 Phase = Literal["warmup", "play"]
 
@@ -61,22 +61,27 @@ class Stop(StrEnum):
     """Why a trajectory ended."""
 
     DONE = "done"
-    """The policy ended its turn (end-of-sequence token or stop string) and the role asked for no more."""
+    """The policy ended its turn (end-of-sequence token or stop string) and the role asked for no more; with tools: it
+    handed something over, or gave a reply without a call where its form of calls takes that for the last."""
+    MALFORMED = "malformed"
+    """Several replies in a row held no call that could be carried out: the policy's own doing, so not truncated."""
     TOKENS = "tokens"
     """The reply reached `Limits.tokens`: truncated."""
+    OUTPUT = "output"
+    """All replies together reached `Limits.output`: truncated."""
     CONTEXT = "context"
-    """Prompt and reply reached the model's context window: truncated."""
+    """The whole reached the model's context window or `Limits.context`: truncated."""
     TURNS = "turns"
-    """The role's turn limit was reached: truncated."""
+    """The last reply that `Limits.turns` allows ended nothing: truncated."""
     SECONDS = "seconds"
-    """The role's time limit was reached: truncated."""
+    """Sampling and tools took `Limits.seconds`: truncated."""
     FAULT = "fault"
     """Something other than the policy broke; `Trajectory.fault` names it. Never carries a reward."""
 
     @property
     def truncated(self) -> bool:
         """True where a limit, not the policy, ended the trajectory."""
-        return self in (Stop.TOKENS, Stop.CONTEXT, Stop.TURNS, Stop.SECONDS)
+        return self in (Stop.TOKENS, Stop.OUTPUT, Stop.CONTEXT, Stop.TURNS, Stop.SECONDS)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -110,7 +115,8 @@ class Task:
     game: str
     seed_id: str
     key: str
-    """What two copies of one task share (for code: path and normalised buggy source)."""
+    """What copies of one task share (`games.duplicates`): for code the function, the places in it that change, the
+    failing tests and the change without layout, comments and names of locals."""
     payload: Mapping[str, Any]
     """For the judge and for the solver's view; JSON."""
     split: Split
@@ -118,7 +124,7 @@ class Task:
     step: int
     """The step that minted it."""
     parent_id: str | None = None
-    """The proposal (trajectory) that minted it; None for a task given by a file."""
+    """The proposal (trajectory) that minted it, or the failed attempt that it is a child of; None for a given task."""
 
 
 @record
@@ -204,6 +210,8 @@ class Trajectory:
     policy_version: tuple[int, int]
     """Lowest and highest version of the weights that sampled it."""
     fault: Fault | None = None
+    product: Mapping[str, Any] = field(default_factory=dict)
+    """What the policy handed over with a tool, JSON; empty where nothing was."""
     seconds: float = 0.0
     """Wall-clock seconds, sampling and tools."""
 
@@ -234,7 +242,8 @@ class Verdict:
 
     trajectory_id: str
     stage: VerdictStage
-    """A proposal gets a `mint` and, once its task was played, a `grade`; an attempt gets a `judge`."""
+    """A proposal gets a `mint` and, once its task was played, a `grade`; an attempt gets a `judge`, and a `mint` where
+    it failed and a later step chose it for a child."""
     valid: bool
     """Is the reply inside the rules of the game? For `mint`: did it become a task?"""
     passed: bool | None
@@ -369,9 +378,15 @@ class Limits:
     """What one play of a role may use."""
 
     turns: int = 1
+    """Replies."""
     tokens: int = 64
     """Sampled tokens a turn."""
+    context: int = 131_072
+    """Prompt, replies and answers of tools, in tokens; the policy's own limit holds as well."""
+    output: int = 131_072
+    """Sampled tokens of all turns together."""
     seconds: float = 600.0
+    """Spent in sampling and in tools; waiting for a place is free. Of plays with tools only."""
 
 
 @record
@@ -382,6 +397,18 @@ class Sampling:
     max_tokens: int = 64
     stop: tuple[str, ...] = ()
     """The turn ends before the first of these strings; the tokens up to and including it are kept."""
+
+
+@record
+class Tools:
+    """How a role uses tools."""
+
+    names: tuple[str, ...] = ()
+    """Those it may use, as the game calls them; none named: all that the game offers."""
+    form: Literal["fenced", "json", "native"] = "fenced"
+    """How calls are written, see `rollout.calls`."""
+    renderer: Literal["auto", "chatml", "llama3", "plain"] = "auto"
+    """Marks of the turns; `auto`: the tokenizer's chat template for `template = "chat"`, else plain text."""
 
 
 @record
@@ -397,6 +424,8 @@ class Role:
     """`plain`: the rendered prompt is the text; `chat`: it is a user message in the tokenizer's chat template."""
     limits: Limits = field(default_factory=Limits)
     sampling: Sampling = field(default_factory=Sampling)
+    tools: Tools | None = None
+    """None: one reply and no tools."""
     origin: str = ""
     """The folder it was read from."""
 

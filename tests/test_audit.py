@@ -108,6 +108,9 @@ def test_a_held_out_task_of_a_train_seed_is_a_dev_task_and_not_the_other_way_rou
     with unguarded(folder) as connection:
         (task, seed) = connection.execute("SELECT id, seed_id FROM tasks LIMIT 1").fetchone()
         connection.execute("UPDATE tasks SET split = 'held_out' WHERE id = ?", (task,))
+    assert f"was played to learn from, on the held-out task {task}" in found(folder)["choices"]
+    with unguarded(folder) as connection:
+        connection.execute("UPDATE trajectories SET stage = 'evaluate' WHERE subject_id = ?", (task,))
     assert "choices" not in found(folder)
     with unguarded(folder) as connection:
         connection.execute("UPDATE tasks SET split = 'train' WHERE id = ?", (task,))

@@ -156,8 +156,13 @@ def mutating(history: History, seeds: Sequence[Seed], *, step: int, **_: Any) ->
 
 
 def hinting(history: History, seeds: Sequence[Seed], *, step: int, **_: Any) -> tuple[Choice, ...]:
-    """A hint, and a level that nobody knows."""
-    return _one(step, "propose", seeds[0].id, hint=True, level=3)
+    """A hint for what nobody has tried yet."""
+    return _one(step, "propose", seeds[0].id, hint=True)
+
+
+def levelling(history: History, seeds: Sequence[Seed], *, step: int, **_: Any) -> tuple[Choice, ...]:
+    """A level that nobody knows."""
+    return _one(step, "propose", seeds[0].id, level=3)
 
 
 def strange(history: History, seeds: Sequence[Seed], *, step: int, **_: Any) -> tuple[Choice, ...]:
@@ -189,8 +194,9 @@ def short(
     ("function", "message"),
     [
         (none, "the curriculum chose nothing for step 0"),
-        (mutating, "chose mode `mutate`, strategy `second-order`, which game `echo` does not have"),
-        (hinting, "chose `hint`, `level`, which game `echo` does not have"),
+        (mutating, "chose task .*, which the ledger does not have"),
+        (hinting, "chose a hint to propose on"),
+        (levelling, "chose `level`, which game `echo` does not have"),
         (strange, "chose task no such task, which the ledger does not have"),
         (peeking, "which is held out"),
     ],
@@ -221,6 +227,6 @@ def test_rounds_of_a_ledger_without_the_term_go_by_place() -> None:
 
 
 def test_a_refused_curriculum_leaves_no_run(tmp_path: Path, play: Play) -> None:
-    with pytest.raises(UserError, match="asks for `hint`, which game `echo` does not have"):
-        play(tmp_path / "run", "curriculum.choose=frontier", "curriculum.options={probation=0.2}", steps=1)
+    with pytest.raises(UserError, match="asks for strategy `direct`, which game `echo` does not have"):
+        play(tmp_path / "run", "curriculum.choose=ladder", steps=1)
     assert not (tmp_path / "run").exists()

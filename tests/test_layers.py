@@ -17,6 +17,8 @@ PACKAGE = Path(selfplay.__file__).parent
 GROUND = {"types", "errors", "__version__"}
 
 LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "parts", "plan", "build", "replay"} | {
+    "players",
+    "pools",
     "fork",
     "audit",
     "salvage",
@@ -43,9 +45,10 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "policy": GROUND | {"cache", "events"},
     "sandbox": GROUND | {"cache", "project"},
     "retrieval": GROUND | {"cache"},
+    "tools": GROUND | {"cache", "retrieval", "sandbox"},
     "learner": GROUND | {"policy"},
-    "rollout": GROUND | {"policy", "sandbox", "learner", "retrieval"},
-    "games": GROUND | {"cache", "policy", "sandbox", "learner", "retrieval", "rollout"},
+    "rollout": GROUND | {"policy", "sandbox", "learner", "retrieval", "tools"},
+    "games": GROUND | {"cache", "policy", "sandbox", "learner", "retrieval", "rollout", "tools"},
 }
 """What each part may import of the package, DESIGN's arrows; parts that are not named are the loop's or the top's."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from selfplay.errors import NotFound, UserError
 from selfplay.project import Project, did_you_mean, find_project, line_of, read_toml, shipped_folder
+from selfplay.types import Tools
 
 
 @pytest.fixture
@@ -21,6 +22,9 @@ def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def project(project_folder: Path) -> Project:
     return find_project(explicit=None)
+
+
+TOOLED = 'game = "code"\nside = "solver"\n[tools]\n'
 
 
 def write_role(folder: Path, toml: str, prompt: str = "hello {{ name }}") -> None:
@@ -120,6 +124,12 @@ def test_a_role_is_read_whole(project: Project, project_folder: Path) -> None:
             r"`sampling.stop` is 'x', expected a list of strings",
         ),
         ('game = "code"\nside = "solver"\n[limits]\nturns = true\n', r"`limits.turns` is True"),
+        ('game = "code"\nside = "solver"\n[limits]\nturns = 2\n', r"has 2 turns and no tools .*line 4"),
+        (f'{TOOLED}form = "xml"\n', r"`tools.form` is 'xml', expected fenced or json or native .*line 4"),
+        (f'{TOOLED}renderer = "chatlm"\n', r"`tools.renderer` is 'chatlm', expected auto or .*line 4"),
+        (f'{TOOLED}names = ["a", "b", "a"]\n', r"`tools.names` names `a` twice .*line 4"),
+        (f'{TOOLED}name = ["a"]\n', r"unknown key `tools.name` .*line 4"),
+        (f'{TOOLED}form = "native"\n', r"`form = \"native\"` needs the tokenizer's chat template .*line 4"),
         ("game = \n", r"role.toml is not TOML: "),
     ],
 )
@@ -128,6 +138,35 @@ def test_a_wrong_role_is_one_sentence(project: Project, project_folder: Path, to
     with pytest.raises(UserError, match=message) as caught:
         project.load_role("mine")
     assert "\n" not in caught.value.message
+
+
+def test_a_role_with_tools(project: Project, project_folder: Path) -> None:
+    roles = project_folder / "roles"
+    write_role(roles / "all", f'template = "chat"\n{TOOLED}form = "native"\n[limits]\noutput = 9\ncontext = 99\n')
+    role = project.load_role("all")
+    assert role.tools == Tools(form="native")
+    assert (role.limits.turns, role.limits.output, role.limits.context) == (128, 9, 99)
+    write_role(roles / "some", f'{TOOLED}names = ["bash"]\nrenderer = "chatml"\n[limits]\nturns = 3\n')
+    role = project.load_role("some")
+    assert role.tools == Tools(names=("bash",), form="fenced", renderer="chatml")
+    assert role.limits.turns == 3
+    assert project.load_role("repairer").tools is None
+
+
+@pytest.mark.parametrize(
+    ("toml", "hint"),
+    [
+        ("[tool]\n", "did you mean `tools`? A role has the tables [limits], [sampling], [tools]"),
+        ('[tools]\nform = "jsn"\n', "did you mean `json`?"),
+    ],
+)
+def test_a_table_or_form_that_is_nearly_right_is_named(
+    project: Project, project_folder: Path, toml: str, hint: str
+) -> None:
+    write_role(project_folder / "roles" / "mine", f'game = "code"\nside = "solver"\n{toml}')
+    with pytest.raises(UserError) as caught:
+        project.load_role("mine")
+    assert caught.value.hint == hint
 
 
 def test_a_key_that_is_nearly_right_is_named(project: Project, project_folder: Path) -> None:

@@ -85,4 +85,5 @@ def test_siblings_share_a_group_and_others_do_not() -> None:
 
 
 def test_which_stops_are_truncations() -> None:
-    assert {stop for stop in Stop if stop.truncated} == {Stop.TOKENS, Stop.CONTEXT, Stop.TURNS, Stop.SECONDS}
+    limits = {Stop.TOKENS, Stop.OUTPUT, Stop.CONTEXT, Stop.TURNS, Stop.SECONDS}
+    assert {stop for stop in Stop if stop.truncated} == limits

@@ -58,7 +58,7 @@ def command(session: Session, run: str, id: str | None, step: int | None, conten
 
 
 def _listing(reader: Reader, step: int | None, content: bool) -> tuple[dict[str, Any], RenderableType]:
-    from selfplay.views.inspect import proposal_data, step_plays
+    from selfplay.views.inspect import mutation_data, proposal_data, replay_data, step_plays
     from selfplay.views.inspect_text import steps_listing
 
     newest = reader.open_step()
@@ -77,6 +77,8 @@ def _listing(reader: Reader, step: int | None, content: bool) -> tuple[dict[str,
                 "step": plays.step,
                 "closed": plays.closed,
                 "proposals": [proposal_data(proposal, content=content) for proposal in plays.proposals],
+                "replays": [replay_data(replay, content=content) for replay in plays.replays],
+                "children": [mutation_data(mutation, content=content) for mutation in plays.mutations],
             }
             for plays in steps
         ],
@@ -109,13 +111,15 @@ def _entry(reader: Reader, prefix: str, content: bool) -> tuple[dict[str, Any], 
             return {"proposal": gather.proposal_data(proposal, content=content)}, text.proposal_page(proposal)
         play = gather.play_of(reader, trajectory)
         task = reader.task(trajectory.subject_id)
-        return {"attempt": gather.play_data(play, content=content)}, text.attempt_page(play, task=task)
+        page = text.attempt_page(play, task=task, origin=gather.origin_of(reader, task) if task is not None else None)
+        return {"attempt": gather.play_data(play, content=content)}, page
     if table == "tasks":
         task = reader.task(found)
         assert task is not None
         attempts = gather.attempts_on(reader, task.id)
         rows = [gather.play_data(attempt, content=content) for attempt in attempts]
-        page = text.task_page(task, seed=reader.seed(task.seed_id), attempts=attempts)
+        origin = gather.origin_of(reader, task)
+        page = text.task_page(task, seed=reader.seed(task.seed_id), attempts=attempts, origin=origin)
         return {"task": gather.task_data(task, content=content), "attempts": rows}, page
     seed = reader.seed(found)
     assert seed is not None

@@ -188,7 +188,7 @@ def _by_frontier(one: Candidate | None, seen: Seen, options: Frontier) -> Standi
         if options.probation and one.task.id in shelf:
             return "probation", f"on probation: {failed}; it may be tried with a hint"
         return "hopeless", f"left alone: {failed}"
-    worth = one.rate.learnability(options.target) * options.fade**one.replays
+    worth = one.rate.learnability(options.target) * options.fade ** len(one.task.plays)
     said = f"may be replayed: learnability {worth:.3f} after {plural(one.replays, 'replay')}"
     return "open", said + (", where that beats a new task" if options.only_better else "")
 

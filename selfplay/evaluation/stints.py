@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from selfplay.events import Interrupt
 from selfplay.games import Game, Minted
 from selfplay.ledger.held_out import HeldOutPlay
+from selfplay.pools import toolboxes
 from selfplay.stages import Interrupted, Played, Pools, Stint, play_and_decide
 from selfplay.types import Role, Seed, Task, Trajectory, record
 
@@ -58,6 +59,7 @@ async def play(
         views={seed.id: game.proposer_view(seed) for seed in on.seeds},
         count=1,
         decide=mint,
+        tools=toolboxes(game, proposer, seeds),
         label="held-out propose",
     )
     solving = Stint(
@@ -68,6 +70,7 @@ async def play(
         views={task.id: game.solver_view(task) for task in on.tasks},
         count=attempts,
         decide=judge,
+        tools=toolboxes(game, solver, tasks),
         label="held-out attempt",
     )
     proposed = await play_and_decide(pools, proposing)

@@ -1,21 +1,25 @@
 """What is played: `code`, `search`, `echo`. A game is the only code with domain knowledge.
 
 A game turns seeds into what the proposer sees, proposals into tasks (`mint`), tasks into what the
-solver sees, attempts into verdicts (`judge`), and a task's verdicts into the proposal's worth
-(`grade`). It is pure but for the sandbox it verifies in.
+solver sees, attempts into verdicts (`judge`), failed attempts into children (`mutate`), and a task's
+verdicts into the proposal's worth (`grade`). It is pure but for the sandbox it verifies in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 
+from selfplay.games.rewards import ALONE, Beside
+from selfplay.tools import Toolbox
 from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, draw, record
 
 
 @record
 class Minted:
-    """What became of a proposal: a verdict (stage `mint`) and, where it is valid, the task."""
+    """What became of a proposal or of a failed attempt: a verdict (stage `mint`) and, where it is valid, the task."""
 
     verdict: Verdict
     task: Task | None
@@ -33,8 +37,38 @@ class Abilities:
     """What else a choice may say: `hint`, `turns`."""
 
 
-ABILITIES: Mapping[str, Abilities] = {"code": Abilities(), "echo": Abilities()}
-"""Game -> what it can be asked."""
+MODES = ("propose", "replay", "mutate")
+"""All modes that a choice may have."""
+ABILITIES: Mapping[str, Abilities] = {
+    "code": Abilities(modes=MODES, strategies=("direct", "removal"), terms=("hint",)),
+    "echo": Abilities(modes=MODES, terms=("hint",)),
+}
+"""Game -> what it can be asked, in whichever form it is played (`abilities_of`)."""
+
+
+def abilities_of(game: str, *, tools: bool) -> Abilities:
+    """What a game can be asked by roles with tools, or without: only with them has it ways to propose by name."""
+    can = ABILITIES.get(game, Abilities())
+    return can if tools else replace(can, strategies=())
+
+
+Terms = Mapping[str, Any]
+"""What a choice asks beside its subject (`curriculum` lists them); a game heeds those that `ABILITIES` names."""
+NO_TERMS: Terms = MappingProxyType({})
+
+
+@runtime_checkable
+class GivesTools(Protocol):
+    """A game whose roles may have tools (`[tools]` in role.toml)."""
+
+    async def toolbox(self, role: Role, subject: Seed | Task) -> Toolbox:
+        """The tools of one play of `role` on `subject`, made clean; its owner closes it. Waits where the machine has no
+        room for one more.
+
+        Raises:
+            SandboxInfraError: they could not be made.
+        """
+        ...
 
 
 class Game(Protocol):
@@ -57,24 +91,33 @@ class Game(Protocol):
         """
         ...
 
-    def proposer_view(self, seed: Seed) -> Mapping[str, object]:
+    def proposer_view(self, seed: Seed, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
         """The variables of the proposer's prompt."""
         ...
 
-    def solver_view(self, task: Task) -> Mapping[str, object]:
-        """The variables of the solver's prompt."""
+    def solver_view(self, task: Task, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
+        """The variables of the solver's prompt; with the term `hint` the variable `hint` helps, else it is empty."""
         ...
 
     async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
         """Is the proposal a task? Decided by the game's checks; a fault decides nothing (reward None)."""
         ...
 
+    async def mutate(self, parent: Task, attempt: Trajectory, *, step: int) -> Minted:
+        """Is what a failed attempt on `parent` left behind a task of `step`, a child of the attempt? Decided by the
+        checks of `mint`, without a model call, and refused where nothing new came of it. The verdict, of stage `mint`,
+        has no reward.
+        """
+        ...
+
     async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
         """Is the attempt right? Decided by the verifier; a fault decides nothing (reward None)."""
         ...
 
-    def grade(self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict]) -> Verdict:
-        """What the proposal is worth, from its mint verdict and its task's first solver group."""
+    def grade(
+        self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict], *, beside: Beside = ALONE
+    ) -> Verdict:
+        """What the proposal is worth, from its mint verdict, its task's first solver group and what stands `beside`."""
         ...
 
     def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:

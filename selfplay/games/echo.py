@@ -10,11 +10,13 @@ Not here: sandboxes, files, time. Every verdict is decided at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
-from selfplay.games import Minted, kept_back
-from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, digest, task_id
+from selfplay.games import NO_TERMS, Minted, Terms, kept_back
+from selfplay.games.rewards import ALONE, Beside, ProposerReward
+from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, digest, task_id
 
 ALPHABET = "ab"
 MARK = "?"
@@ -23,9 +25,6 @@ CHARACTERS = f"{MARK}>{ALPHABET}"
 LONGEST = 2
 WORDS = tuple("".join(letters) for length in range(1, LONGEST + 1) for letters in product(ALPHABET, repeat=length))
 """Every word there is: a held-out seed each."""
-
-ProposerReward = Callable[[bool, int, int], float | None]
-"""(valid, passed attempts, decided attempts) -> reward; None where too few attempts were decided."""
 
 
 class EchoGame:
@@ -69,13 +68,14 @@ class EchoGame:
         ]
         return [*train, *held_out]
 
-    def proposer_view(self, seed: Seed) -> Mapping[str, object]:
+    def proposer_view(self, seed: Seed, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
         """`marks`: one question mark a letter that is wanted."""
         return {"marks": MARK * int(seed.payload["length"])}
 
-    def solver_view(self, task: Task) -> Mapping[str, object]:
-        """`word`: what to repeat."""
-        return {"word": task.payload["word"]}
+    def solver_view(self, task: Task, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
+        """`word`: what to repeat; `hint`: its first letter, or empty."""
+        word = str(task.payload["word"])
+        return {"word": word, "hint": word[:1] if terms.get("hint") else ""}
 
     async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
         """Valid when the reply is a word of the wanted length over the alphabet, and ended by itself."""
@@ -87,32 +87,39 @@ class EchoGame:
             reason, why = "wrong_length", f"{len(word)} characters where {wanted} letters were wanted"
         elif not set(word) <= set(ALPHABET):
             reason, why = "not_letters", f"{word!r} holds characters outside {ALPHABET}"
-        valid = reason == "valid"
-        task = self._task(word, seed=seed, proposal=proposal) if valid else None
-        verdict = Verdict(
-            trajectory_id=proposal.id,
-            stage="mint",
-            valid=valid,
-            passed=None,
-            reward=None,
-            reason=reason,
-            why=why,
-            task_id=task.id if task else None,
-        )
-        return Minted(verdict=verdict, task=task)
-
-    def _task(self, word: str, *, seed: Seed, proposal: Trajectory) -> Task:
         # note: the step is part of the key, or the few words there are would soon all be duplicates.
-        key = f"{proposal.step}:{word}"
+        task = self._task(word, f"{proposal.step}:{word}", of=seed.id, split=seed.split, made_by=proposal)
+        return _minted(proposal, task, reason=reason, why=why)
+
+    async def mutate(self, parent: Task, attempt: Trajectory, *, step: int) -> Minted:
+        """The word that a failed attempt wrote in its place, where it is a word."""
+        word = attempt.reply
+        reason, why = "valid", f"{word!r} was written where {parent.payload['word']!r} was wanted"
+        if attempt.stop.truncated:
+            reason, why = "truncated", "the reply did not end"
+        elif not 1 <= len(word) <= LONGEST:
+            reason, why = "wrong_length", f"{len(word)} characters where 1 to {LONGEST} letters make a word"
+        elif not set(word) <= set(ALPHABET):
+            reason, why = "not_letters", f"{word!r} holds characters outside {ALPHABET}"
+        elif word == parent.payload["word"]:
+            reason, why = "same_as_parent", f"{word!r} is the word that was wanted"
+        # note: children have keys of their own, or each word would be the task of a proposal of its step.
+        key = f"{step}:child:{word}"
+        task = self._task(word, key, of=parent.seed_id, split=parent.split, made_by=attempt, step=step)
+        return _minted(attempt, task, reason=reason, why=why)
+
+    def _task(
+        self, word: str, key: str, *, of: str, split: Split, made_by: Trajectory, step: int | None = None
+    ) -> Task:
         return Task(
             id=task_id(self._config_digest, game="echo", key=key),
             game="echo",
-            seed_id=seed.id,
+            seed_id=of,
             key=key,
             payload={"word": word},
-            split=seed.split,
-            step=proposal.step,
-            parent_id=proposal.id,
+            split=split,
+            step=made_by.step if step is None else step,
+            parent_id=made_by.id,
         )
 
     async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
@@ -133,11 +140,14 @@ class EchoGame:
             parts={"share": share},
         )
 
-    def grade(self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict]) -> Verdict:
-        """The proposer's reward from its task's solve rate."""
+    def grade(
+        self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict], *, beside: Beside = ALONE
+    ) -> Verdict:
+        """The proposer's reward from its task's solve rate; a reply that did not end cannot be read."""
         decided = [v.passed for v in judged if v.passed is not None]
         passed = sum(decided)
-        reward = self._reward(minted.valid, passed, len(decided))
+        beside = replace(beside, formed=minted.reason != "truncated")
+        reward = self._reward(minted.valid, passed, len(decided), beside)
         return Verdict(
             trajectory_id=proposal.id,
             stage="grade",
@@ -145,8 +155,8 @@ class EchoGame:
             passed=None,
             reward=reward,
             reason="graded" if minted.valid else minted.reason,
-            why=f"{passed} of {len(decided)} attempts passed" if minted.valid else minted.why,
-            parts={"solve_rate": passed / len(decided)} if decided else {},
+            why=f"{passed} of {len(decided)} attempts passed{beside.words}" if minted.valid else minted.why,
+            parts={"solve_rate": passed / len(decided), **beside.parts} if decided else {},
         )
 
     def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:
@@ -178,3 +188,19 @@ class EchoGame:
 
     async def aclose(self) -> None:
         """Nothing to free."""
+
+
+def _minted(made_by: Trajectory, task: Task, *, reason: str, why: str) -> Minted:
+    """The verdict, and the task where it is valid."""
+    valid = reason == "valid"
+    verdict = Verdict(
+        trajectory_id=made_by.id,
+        stage="mint",
+        valid=valid,
+        passed=None,
+        reward=None,
+        reason=reason,
+        why=why,
+        task_id=task.id if valid else None,
+    )
+    return Minted(verdict=verdict, task=task if valid else None)

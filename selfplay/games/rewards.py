@@ -2,7 +2,8 @@
 
 What is covered: the published proposer rewards as one table (`PROPOSER`), each with its formula as text for
 `selfplay run --plan`, and the solver's plus or minus one. s is the solve rate, k of n decided attempts passed. What is
-not: groups, advantages, roles' weights (`learner`), what several copies of a task lose (`loop.grade`).
+not: groups, advantages, roles' weights (`learner`), what several copies of a task lose (`loop.grade`), how alike
+proposals are (`likeness`).
 
 Example:
     >>> ssr = SelfPlaySwe()
@@ -17,7 +18,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from math import exp
 from typing import Protocol
 
@@ -27,14 +28,26 @@ from selfplay.types import record
 
 @record
 class Beside:
-    """What some rewards look at beside the attempts; a game that knows none of it passes nothing."""
+    """What some rewards look at beside the first attempts; a reward says in `looks` what it must be told."""
 
     formed: bool = True
-    """Could the proposal be read at all? AZR pays less for one that could not."""
+    """Could the proposal be read at all? AZR pays less for one that could not; the game says it, always."""
     share: float = 0.0
     """Share of the step's proposals that are like this one, itself included; 0: not known. R-Zero subtracts it."""
     hinted: tuple[int, int] | None = None
-    """(passed, decided) of the attempts that saw a hint."""
+    """(passed, decided) of the step's attempts on its task that saw a hint; they are in no solve rate."""
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """What is known, by name, for the parts of a grade."""
+        passed, decided = self.hinted or (0, 0)
+        return {**({"share": self.share} if self.share else {}), **({"hinted": passed / decided} if decided else {})}
+
+    @property
+    def words(self) -> str:
+        """What is known, to be put behind the solve rate of a sentence; empty where it is nothing."""
+        alike = f", {self.share:.0%} of the step's proposals are like it" if self.share else ""
+        return (f", {self.hinted[0]} of {self.hinted[1]} with a hint" if self.hinted else "") + alike
 
 
 ALONE = Beside()
@@ -51,6 +64,11 @@ class ProposerReward(Protocol):
     @property
     def invalid(self) -> float:
         """What a proposal that is no task is paid."""
+        ...
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """Fields of `Beside` that it must be told: `share`, `hinted`."""
         ...
 
     def __call__(self, valid: bool, passed: int, decided: int, beside: Beside = ALONE) -> float | None:
@@ -78,6 +96,11 @@ class SelfPlaySwe:
     invalid: float = -1.0
     min_viable: int = 6
     """Fewest decided attempts that give a solve rate."""
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """Nothing beside the attempts."""
+        return ()
 
     @property
     def formula(self) -> str:
@@ -111,6 +134,8 @@ class Row:
     constants: Mapping[str, float]
     """`invalid` is what an invalid proposal is paid; `malformed` one that cannot be read, where that differs."""
     source: str
+    looks: tuple[str, ...] = ()
+    """Fields of `Beside` that it needs."""
 
 
 @record
@@ -128,6 +153,11 @@ class Tabled:
         return self.constants["invalid"]
 
     @property
+    def looks(self) -> tuple[str, ...]:
+        """What the row needs."""
+        return self.row.looks
+
+    @property
     def formula(self) -> str:
         """The reward as text, constants filled in."""
         shown = {name: f"{value:g}" for name, value in self.constants.items()}
@@ -143,6 +173,8 @@ class Tabled:
         enough = viable(passed, decided, self.min_viable)
         if not valid:
             return self.constants.get("malformed", self.invalid) if not beside.formed else self.invalid
+        if beside.hinted is not None and not viable(*beside.hinted, self.min_viable):
+            beside = replace(beside, hinted=None)
         return self.row.worth(passed, decided, beside, self.constants) if enough else None
 
 
@@ -158,7 +190,7 @@ def viable(passed: int, decided: int, least: int) -> bool:
 
 
 def _regret(k: int, n: int, beside: Beside, c: Mapping[str, float]) -> float | None:
-    if beside.hinted is None or not beside.hinted[1]:
+    if beside.hinted is None:
         return None
     return beside.hinted[0] / beside.hinted[1] - k / n
 
@@ -181,6 +213,7 @@ PROPOSER: Mapping[str, Row] = {
         words="min(s, 1 - s) - {repeated} (share of proposals like it)",
         constants={"invalid": -1.0, "repeated": 1.0},
         source="R-Zero, arXiv 2508.05004, as in its code; the paper has 1 - 2 |s - 1/2|",
+        looks=("share",),
     ),
     "spice": Row(
         worth=lambda k, n, beside, c: exp(-((k / n * (1 - k / n) - c["peak"]) ** 2) / (2.0 * c["width"])),
@@ -202,9 +235,10 @@ PROPOSER: Mapping[str, Row] = {
     ),
     "hint_regret": Row(
         worth=_regret,
-        words="s with a hint - s, None where no attempt had one",
+        words="s with a hint - s, None where too few attempts with one were decided",
         constants={"invalid": 0.0},
         source="SPADE, arXiv 2608.19197; it does not check validity, so 0 is ours",
+        looks=("hinted",),
     ),
 }
 """Name -> published reward; `ssr` is `SelfPlaySwe`."""
@@ -212,7 +246,10 @@ PROPOSER: Mapping[str, Row] = {
 
 @record
 class Dotted:
-    """A reward given by dotted path: `function(valid, passed, decided, beside)`."""
+    """A reward given by dotted path: `function(valid, passed, decided, beside)`.
+
+    A function that wants to be told more than the share of like proposals says so in an attribute `looks`.
+    """
 
     name: str
     function: Callable[[bool, int, int, Beside], float | None] = field(compare=False)
@@ -222,6 +259,11 @@ class Dotted:
     def formula(self) -> str:
         """Its name: what it computes is its author's."""
         return f"as {self.name} says"
+
+    @property
+    def looks(self) -> tuple[str, ...]:
+        """What its author says that it looks at."""
+        return tuple(getattr(self.function, "looks", ("share",)))
 
     @property
     def invalid(self) -> float:

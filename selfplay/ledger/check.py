@@ -8,7 +8,7 @@ run that is being played may be checked, and a damaged page spoils only the chec
     json         every JSON column is JSON
     ids          ids of trajectories, tasks and groups, computed again from what they are digests of
     turns        lengths and blobs: a conversation is its turns end to end, each the prefix of the next
-    choices      positions in a row, subjects that exist, nothing proposed on a held-out seed
+    choices      positions in a row, subjects that exist, nothing held out played to learn from, children decided
     verdicts     of the right stage, never paid for a fault, none missing in a closed step
     groups       members, rewards as decided, advantages that fit them
     updates      versions in a row, members and advantages of their step's groups, log-probabilities
@@ -21,13 +21,15 @@ Not here: files beside the ledger (`audit`), putting anything right (`salvage.py
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from selfplay.ledger import blobs, check_learning, files, tally
+from selfplay.ledger import blobs, check_learning, files, held_out, tally
+from selfplay.ledger.fifth import ATTEMPT
 from selfplay.ledger.found import MOST, Check, Checked, Found, one, timed
 from selfplay.ledger.records import Tally
 from selfplay.ledger.rows import COLUMNS, JSON_COLUMNS
@@ -96,12 +98,13 @@ def _ids(connection: sqlite3.Connection, found: Found) -> None:
 
 
 _PLAYS = (
-    "SELECT t.id, t.step, t.stage, t.stop, t.num_turns, t.num_sampled, t.fault, t.results, "
+    "SELECT t.id, t.step, t.stage, t.stop, t.num_turns, t.num_sampled, t.fault, t.results, t.product, "
     + ", ".join(
-        f"{name}.{part} AS {name}_{part}" for name in ("i", "l", "x", "r") for part in ("dtype", "codec", "data")
+        f"{name}.{part} AS {name}_{part}" for name in ("i", "l", "x", "r", "p") for part in ("dtype", "codec", "data")
     )
     + " FROM trajectories t LEFT JOIN blobs i ON i.id = t.token_ids LEFT JOIN blobs l ON l.id = t.logprobs "
-    "LEFT JOIN blobs x ON x.id = t.texts LEFT JOIN blobs r ON r.id = t.results"
+    "LEFT JOIN blobs x ON x.id = t.texts LEFT JOIN blobs r ON r.id = t.results "
+    "LEFT JOIN blobs p ON p.id = t.product"
 )
 
 
@@ -117,7 +120,7 @@ def conversations(
         found.count += 1
         try:
             problem = _conversation(connection, row, closed=closed)
-        except (zlib.error, UnicodeDecodeError) as error:
+        except (zlib.error, ValueError) as error:
             problem = f"its blobs are damaged ({error})"
         found.unless(problem is None, f"trajectory {row['id']}: {problem}")
 
@@ -148,6 +151,8 @@ def _conversation(connection: sqlite3.Connection, row: sqlite3.Row, *, closed: i
         calls = one(connection, "SELECT coalesce(sum(num_chars), 0) FROM tool_calls WHERE trajectory_id = ?", row["id"])
         if len(blobs.text_of(_unpacked(row, "r"))) != calls:
             return "its tools' results are longer or shorter than its calls have"
+    if row["product"] is not None and not isinstance(json.loads(blobs.text_of(_unpacked(row, "p"))), dict):
+        return "what it handed over is no object"
     return None
 
 
@@ -168,6 +173,19 @@ _CHOICES = {
     "SELECT t.id FROM tasks t JOIN seeds s ON s.id = t.seed_id WHERE s.split = 'held_out' AND t.split = 'train'": (
         "task {} comes of a held-out seed, and is not held out"
     ),
+    f"SELECT c.step, {ATTEMPT} FROM choices c WHERE c.mode = 'mutate' AND NOT EXISTS (SELECT 1 FROM trajectories t "
+    f"WHERE t.id = {ATTEMPT} AND t.stage = 'attempt' AND t.subject_id = c.subject_id AND t.step < c.step)": (
+        "step {}: a child was chosen of attempt {}, which no earlier step has on its task"
+    ),
+    f"SELECT c.step, {ATTEMPT} FROM choices c WHERE c.mode = 'mutate' AND c.step <= (SELECT max(step) FROM steps) "
+    f"AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trajectory_id = {ATTEMPT} AND v.stage = 'mint')": (
+        "step {} is closed, and nothing was decided about a child of attempt {}"
+    ),
+    "SELECT k.id FROM tasks k JOIN trajectories t ON t.id = k.parent_id AND t.stage = 'attempt' "
+    "JOIN tasks p ON p.id = t.subject_id JOIN trajectories u ON u.id = p.parent_id AND u.stage = 'attempt'": (
+        "task {} is the child of a child"
+    ),
+    **held_out.STRAYS,
 }
 
 
@@ -180,17 +198,27 @@ def _verdicts(connection: sqlite3.Connection, found: Found) -> None:
 
 _VERDICTS = {
     "SELECT v.trajectory_id, v.stage, t.stage FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id "
-    "WHERE CASE t.stage WHEN 'propose' THEN v.stage = 'judge' WHEN 'attempt' THEN v.stage <> 'judge' ELSE 0 END": (
+    "WHERE CASE t.stage WHEN 'propose' THEN v.stage = 'judge' WHEN 'attempt' THEN v.stage = 'grade' ELSE 0 END": (
         "trajectory {} has a verdict of stage {}, and was played for stage {}"
     ),
+    "SELECT v.trajectory_id FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id WHERE t.stage = 'attempt' "
+    "AND v.stage = 'mint' AND NOT EXISTS (SELECT 1 FROM choices c WHERE c.mode = 'mutate' "
+    f"AND c.subject_id = t.subject_id AND {ATTEMPT} = t.id)": (
+        "attempt {} was decided for a child, and no choice named it"
+    ),
+    "SELECT v.trajectory_id FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id WHERE t.stage = 'attempt' "
+    "AND v.stage = 'mint' AND v.reward IS NOT NULL": "attempt {} was paid for a child",
     "SELECT trajectory_id FROM verdicts WHERE fault IS NOT NULL AND reward IS NOT NULL": (
         "trajectory {} was paid for a fault"
     ),
-    "SELECT v.trajectory_id FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id WHERE t.stage = 'propose' "
-    "AND v.stage = 'mint' AND v.valid AND v.task_id IS NULL": "proposal {} became a task, and the task is not there",
+    "SELECT v.trajectory_id FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id "
+    "WHERE t.stage <> 'evaluate' AND v.stage = 'mint' AND v.valid AND v.task_id IS NULL": (
+        "{} became a task, and the task is not there"
+    ),
     "SELECT t.id, t.step FROM trajectories t WHERE t.fault IS NULL AND t.stage <> 'evaluate' "
     "AND t.step <= (SELECT max(step) FROM steps) "
-    "AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trajectory_id = t.id)": (
+    "AND NOT EXISTS (SELECT 1 FROM verdicts v WHERE v.trajectory_id = t.id "
+    "AND v.stage = CASE t.stage WHEN 'propose' THEN 'mint' ELSE 'judge' END)": (
         "trajectory {} of the closed step {} has no verdict"
     ),
 }

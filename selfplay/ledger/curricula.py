@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from selfplay.ledger.bulk import Ask
-from selfplay.types import record
+from selfplay.ledger.fifth import ATTEMPT
+from selfplay.types import Stop, record
 
 _CHUNK = 500
 """Ids a statement."""
@@ -52,14 +53,14 @@ class KnownTask:
 
 @record
 class Proposed:
-    """What became of the proposals on one seed."""
+    """What became of the proposals on one seed, or of the failed attempts on one task that were to be its children."""
 
     choices: int
-    """How often the seed was chosen."""
+    """How often the seed was chosen, or the task for a child."""
     decided: int
     valid: int
     reasons: Mapping[str, int]
-    """Reason code -> rejected proposals."""
+    """Reason code -> how many were rejected for it."""
 
 
 class CurriculumQueries:
@@ -96,7 +97,7 @@ class CurriculumQueries:
         with self._snapshot() as ask:
             chosen = {row["subject_id"]: row["num"] for row in ask(_CHOSEN, since, before)}
             found: dict[str, list[sqlite3.Row]] = {subject: [] for subject in chosen}
-            for row in ask(_MINTED, since, before):
+            for row in (*ask(_MINTED, since, before), *ask(_MUTATED, since, before)):
                 found.setdefault(row["subject_id"], []).append(row)
         return {
             subject: Proposed(
@@ -118,9 +119,12 @@ class CurriculumQueries:
             return {row["step"]: float(row["changed"]) for row in ask(_MOVED, since, before)}
 
     def failed_attempts(self, task_id: str, *, before: int) -> tuple[str, ...]:
-        """The attempts on a task that were judged and failed inside the rules, newest first."""
+        """The attempts on a task that ended by themselves, failed inside the rules and were not chosen for a child yet.
+
+        The newest come first.
+        """
         with self._snapshot() as ask:
-            return tuple(row["id"] for row in ask(_FAILED, task_id, before))
+            return tuple(row["id"] for row in ask(_FAILED, task_id, before, before))
 
 
 def _by_ids(ask: Ask, sql: str, ids: Iterable[str], *given: object) -> Iterator[sqlite3.Row]:
@@ -187,13 +191,23 @@ FROM steps s CROSS JOIN trajectories t ON t.step = s.step AND t.stage = 'propose
     CROSS JOIN verdicts v ON v.trajectory_id = t.id AND v.stage = 'mint'
 WHERE s.step >= ? AND s.step < ? AND v.fault IS NULL GROUP BY t.subject_id, v.valid, v.reason
 """
+_TRUNCATED = ", ".join(f"'{stop}'" for stop in Stop if stop.truncated)
+_MUTATED = f"""
+SELECT c.subject_id, v.valid, v.reason, count(*) AS num
+FROM steps s CROSS JOIN choices c ON c.step = s.step AND +c.mode = 'mutate'
+    CROSS JOIN verdicts v ON v.trajectory_id = {ATTEMPT} AND v.stage = 'mint'
+WHERE s.step >= ? AND s.step < ? AND v.fault IS NULL GROUP BY c.subject_id, v.valid, v.reason
+"""
 _MOVED = """
 SELECT u.step, u.skipped IS NULL AS changed FROM steps s CROSS JOIN updates u ON u.phase = 'play' AND u.step = s.step
 WHERE s.step >= ? AND s.step < ? ORDER BY u.step
 """
-_FAILED = """
+_FAILED = f"""
 SELECT t.id FROM trajectories t CROSS JOIN verdicts v ON v.trajectory_id = t.id AND v.stage = 'judge'
 WHERE t.subject_id = ? AND t.stage = 'attempt' AND t.step < ? AND t.step <= (SELECT coalesce(max(step), -1) FROM steps)
-    AND v.valid AND v.passed = 0
+    AND v.valid AND v.passed = 0 AND t.stop NOT IN ({_TRUNCATED}) AND NOT EXISTS (
+        SELECT 1 FROM choices c
+        WHERE c.mode = 'mutate' AND c.subject_id = t.subject_id AND c.step < ? AND {ATTEMPT} = t.id
+    )
 ORDER BY t.step DESC, t.position
 """

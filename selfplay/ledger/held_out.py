@@ -1,13 +1,16 @@
 """What was played on held-out seeds and tasks of them, to look at the weights: stage `evaluate`.
 
-Stage `evaluate` has two users. A warm-up's dev set is made of train seeds; an evaluation's subjects are held-out seeds
-and tasks of held-out seeds. So the seed's split tells them apart, and their ids never meet.
+Stage `evaluate` has three users. A warm-up's dev set and the attempts that show what a hint is worth are of train
+seeds; an evaluation's subjects are held-out seeds and tasks of them. So the seed's split tells them apart.
+
+What is held out is never played to learn from: `STRAYS` finds where it was.
 
 Not here: figures (`views.evaluation`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from selfplay.ledger import unpack
@@ -44,6 +47,21 @@ JOIN seeds s ON s.id = coalesce(k.seed_id, t.subject_id)
 WHERE t.step = ? AND t.stage = 'evaluate' AND t.fault IS NULL AND s.split = 'held_out'
 ORDER BY proposed DESC, t.subject_id, t.position
 """
+
+
+STRAYS: Mapping[str, str] = {
+    "SELECT c.step, c.mode, c.subject_id FROM choices c JOIN tasks k ON k.id = c.subject_id "
+    "WHERE k.split = 'held_out'": "step {}: a choice to {} the held-out task {}",
+    "SELECT t.id, t.step, k.id FROM tasks k CROSS JOIN trajectories t ON t.subject_id = k.id "
+    "WHERE k.split = 'held_out' AND t.stage <> 'evaluate'": (
+        "attempt {} of step {} was played to learn from, on the held-out task {}"
+    ),
+    "SELECT t.id, t.step, s.id FROM seeds s CROSS JOIN trajectories t ON t.subject_id = s.id "
+    "WHERE s.split = 'held_out' AND t.stage <> 'evaluate'": (
+        "proposal {} of step {} was played to learn from, on the held-out seed {}"
+    ),
+}
+"""SQL -> the sentence that its rows fill: what is wrong in a run that played held-out seeds or tasks for training."""
 
 
 def num_seeds(ask: Ask) -> int:

@@ -215,8 +215,9 @@ class Reader(CurriculumQueries):
         return {row["trajectory_id"]: unpack.verdict_of(row) for row in self._rows(sql, step, stage, verdict_stage)}
 
     def verdicts_of(self, trajectory_id: str) -> tuple[Verdict, ...]:
-        """What was decided about one trajectory: mint or judge, then grade."""
-        rows = self._rows("SELECT * FROM verdicts WHERE trajectory_id = ? ORDER BY stage = 'grade'", trajectory_id)
+        """What was decided about one trajectory: judge, then mint (of a proposal, or for its child), then grade."""
+        order = "stage = 'grade', stage = 'mint'"
+        rows = self._rows(f"SELECT * FROM verdicts WHERE trajectory_id = ? ORDER BY {order}", trajectory_id)
         return tuple(unpack.verdict_of(row) for row in rows)
 
     def faults(self) -> tuple[FaultRow, ...]:

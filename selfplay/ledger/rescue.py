@@ -23,6 +23,7 @@ from typing import Any
 
 from selfplay.errors import RunFailed
 from selfplay.ledger import check, check_learning, files, rows, schema, tally
+from selfplay.ledger.fifth import ATTEMPT
 from selfplay.ledger.found import Found, one
 from selfplay.ledger.records import Tally
 from selfplay.types import record
@@ -229,13 +230,19 @@ def _missing(target: sqlite3.Connection, step: int, before: Mapping[str, Tally])
         return "groups are missing"
     if one(target, "SELECT coalesce(max(position) + 1, 0) - count(*) FROM choices WHERE step = ?", step):
         return "choices are missing"
+    if one(target, _NO_CHILD, step):
+        return "what became of a failed attempt is missing"
     return "a task is missing" if one(target, _NO_TASK, step) else None
 
 
+_GONE = "v.task_id IS NOT NULL AND v.task_id NOT IN (SELECT k.id FROM tasks k JOIN seeds s ON s.id = k.seed_id)"
 _NO_TASK = (
     "SELECT count(*) FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id "
-    "WHERE t.step = ? AND v.task_id IS NOT NULL AND v.task_id NOT IN (SELECT k.id FROM tasks k "
-    "JOIN seeds s ON s.id = k.seed_id)"
+    f"WHERE t.step = ? AND t.stage = 'propose' AND {_GONE}"
+)
+_NO_CHILD = (
+    f"SELECT count(*) FROM choices c LEFT JOIN verdicts v ON v.trajectory_id = {ATTEMPT} AND v.stage = 'mint' "
+    f"WHERE c.step = ? AND c.mode = 'mutate' AND (v.stage IS NULL OR {_GONE})"
 )
 
 
@@ -251,7 +258,8 @@ def _dropped(last: int) -> Iterator[tuple[str, str]]:
     """(table, which of its rows go), in an order that leaves no reference to nothing."""
     late = f"step > {last}"
     gone = "trajectory_id NOT IN (SELECT id FROM trajectories)"
-    blob = " OR ".join(f"{name} NOT IN (SELECT id FROM blobs)" for name in ("token_ids", "logprobs", "texts"))
+    # note: of what there need not be (results, a product), NULL is not in anything and does not count.
+    blob = " OR ".join(f"{name} NOT IN (SELECT id FROM blobs)" for name in rows.BLOB_COLUMNS["trajectories"])
     yield "trajectories", f"({late} AND stage <> 'evaluate') OR {blob}"
     yield "trajectories", "num_turns <> (SELECT count(*) FROM turns u WHERE u.trajectory_id = trajectories.id)"
     yield "tasks", f"({late} AND parent_id IS NOT NULL) OR seed_id NOT IN (SELECT id FROM seeds)"
@@ -262,6 +270,10 @@ def _dropped(last: int) -> Iterator[tuple[str, str]]:
     yield "tool_calls", gone
     yield "turns", gone
     yield "choices", late
+    # note: what a later step decided about an attempt of an earlier one belongs to the later step.
+    chosen = f"SELECT {ATTEMPT} FROM choices c WHERE c.mode = 'mutate' AND {ATTEMPT} IS NOT NULL"
+    played = "SELECT id FROM trajectories WHERE stage = 'attempt'"
+    yield "verdicts", f"stage = 'mint' AND trajectory_id IN ({played}) AND trajectory_id NOT IN ({chosen})"
     yield "updates", f"phase = 'play' AND {late}"
     yield "steps", late
     yield "launch_ends", "launch_id NOT IN (SELECT id FROM launches)"
@@ -277,7 +289,7 @@ def _dropped(last: int) -> Iterator[tuple[str, str]]:
 def _close(target: sqlite3.Connection) -> None:
     """Make it append-only again, and one file."""
     for statement in schema.statements():
-        if statement.startswith("CREATE TRIGGER"):
+        if statement.startswith(("CREATE TRIGGER", "DROP TRIGGER")):
             target.execute(statement)
     target.execute("PRAGMA incremental_vacuum").fetchall()
     target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -42,7 +42,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "choices": ("step", "position", "mode", "subject_id", "score", "why", "terms"),
     "trajectories": (
         *("id", "step", "stage", "role", "subject_id", "position", "attempt", "stop", "policy_low", "policy_high"),
-        *("num_turns", "num_sampled", "fault", "seconds", "token_ids", "logprobs", "texts", "results"),
+        *("num_turns", "num_sampled", "fault", "seconds", "token_ids", "logprobs", "texts", "results", "product"),
     ),
     "turns": ("trajectory_id", "position", "speaker", "num_tokens", "num_logprobs", "num_chars"),
     "tool_calls": ("trajectory_id", "turn", "position", "name", "arguments", "exit_code", "num_chars", "seconds"),
@@ -86,7 +86,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 """Table -> columns that name a row; tables that are missing here only grow."""
 
 BLOB_COLUMNS: dict[str, tuple[str, ...]] = {
-    "trajectories": ("token_ids", "logprobs", "texts", "results"),
+    "trajectories": ("token_ids", "logprobs", "texts", "results", "product"),
     "updates": ("trajectory_ids", "advantages", "partition", "old_lengths", "old_logprobs"),
 }
 
@@ -174,6 +174,7 @@ def _(trajectory: Trajectory) -> list[Row]:
             blobs.of_floats(chain.from_iterable(turn.logprobs for turn in trajectory.turns)),
             blobs.of_text("".join(turn.text for turn in trajectory.turns), shared=asked.text),
             blobs.of_text("".join(results)) if calls else None,
+            blobs.of_text(dump(trajectory.product)) if trajectory.product else None,
         ),
     )
     return [own, *turns, *calls]

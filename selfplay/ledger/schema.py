@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from selfplay.ledger import second, third
+from selfplay.ledger import fifth, fourth, second, third
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-VERSION = 3
+VERSION = 5
 """Number of migrations; a file's own is `PRAGMA user_version`."""
 
 APPLICATION_ID = 0x73656C66
@@ -274,7 +274,7 @@ GUARDS = {
 
 def statements() -> list[str]:
     """The SQL of all versions, a statement each."""
-    return [*first(), *second.statements(), *third.statements()]
+    return [*first(), *second.statements(), *third.statements(), *fourth.statements(), *fifth.statements()]
 
 
 def first() -> list[str]:
@@ -324,6 +324,16 @@ def migrations() -> Migrations:
         for statement in third.statements():
             db.execute(statement)
 
+    @ledger()
+    def m004_products(db: Database) -> None:
+        for statement in fourth.statements():
+            db.execute(statement)
+
+    @ledger()
+    def m005_children_of_attempts(db: Database) -> None:
+        for statement in fifth.statements():
+            db.execute(statement)
+
     return ledger
 
 
@@ -340,8 +350,9 @@ def document() -> str:
             declared, dashes, what = line.strip().partition(" -- ")
             if dashes:
                 column, kind, *_ = declared.rstrip(",").split()
-                parts.append(f"| `{column}` | {kind} | {what} |")
-        parts += [f"| `{column}` | {kind} | {what} |" for column, (kind, what) in third.COLUMNS.get(name, {}).items()]
+                parts.append(f"| `{column}` | {kind} | {fourth.SAID.get(name, {}).get(column, what)} |")
+        added = third.COLUMNS.get(name, {}) | fourth.COLUMNS.get(name, {})
+        parts += [f"| `{column}` | {kind} | {what} |" for column, (kind, what) in added.items()]
         parts.append("")
     states = second.VIEW_COMMENTS
     parts.append(f"## Views\n\n### trajectory_states\n\n{states['']}\n\n| column | what |\n|---|---|")
@@ -375,7 +386,7 @@ with its `-wal` file.
 - Rows are only added. Triggers refuse updates and deletions, whoever tries; the one exception is the
   data of a pruned blob.
 - What belongs to a closed step is refused as well, and steps close in order. Rows of stage `evaluate`
-  may come at any time.
+  may come at any time, and so may the mint of an attempt that a choice of an open step names for a child.
 - What state a thing is in follows from which rows exist: a choice without trajectories is owed, a
   trajectory without a verdict is owed a verdict, a step without a row in `steps` is open. The view
   `trajectory_states` says it for each trajectory.

@@ -9,6 +9,8 @@ Not here: version 1 and what is common to all versions (`schema.py`).
 
 from __future__ import annotations
 
+from selfplay.types import Stop
+
 TABLES = """
 CREATE TABLE parents ( -- The run that this one was forked from: one row, or none. Its records stay with it.
     id INTEGER PRIMARY KEY CHECK (id = 1), -- Always 1.
@@ -37,7 +39,10 @@ VIEW_COMMENTS = {
 
 _SETTING = "(SELECT json_extract(config, '$.\"{}\"') FROM runs)"
 
-_OPEN = "(SELECT coalesce(max(step), -1) + 1 FROM steps)"
+OPEN = "(SELECT coalesce(max(step), -1) + 1 FROM steps)"
+"""The step that is played next, or is half played."""
+
+_TRUNCATED = ", ".join(f"'{stop}'" for stop in Stop if stop.truncated)
 
 # note: which trajectories an update learnt from is in a blob, which SQL cannot unpack; the rule is
 # `batches.batch_of`'s, and `selfplay check` compares it with the blob.
@@ -45,7 +50,7 @@ _TRAINED = f"""
         WHEN EXISTS (SELECT 1 FROM group_members m JOIN groups g ON g.id = m.group_id WHERE m.trajectory_id = t.id
                      AND g.informative)
             AND EXISTS (SELECT 1 FROM updates u WHERE u.phase = 'play' AND u.step = t.step AND u.skipped IS NULL)
-            AND t.num_sampled > 0 AND t.stop NOT IN ('tokens', 'context', 'turns', 'seconds')
+            AND t.num_sampled > 0 AND t.stop NOT IN ({_TRUNCATED})
             AND coalesce((SELECT 1 FROM json_each({_SETTING.format("roles.train")}) s
                           WHERE s.value = CASE t.stage WHEN 'propose' THEN 'proposer' ELSE 'solver' END), 0)
             THEN 'trained'"""
@@ -63,21 +68,21 @@ _PLAYED = f"""
 def _owed(stage: str, subjects: str, *, count: str, role: str) -> str:
     """Select the places of `stage` in the open step that no trajectory without a fault fills."""
     return f"""
-    SELECT 'owed', NULL, {_OPEN}, '{stage}', {_SETTING.format(role)}, s.subject_id, n.value
+    SELECT 'owed', NULL, {OPEN}, '{stage}', {_SETTING.format(role)}, s.subject_id, n.value
     FROM ({subjects}) s JOIN places n ON n.value < {_SETTING.format(count)}
-    WHERE NOT EXISTS (SELECT 1 FROM trajectories t WHERE t.step = {_OPEN} AND t.stage = '{stage}'
+    WHERE NOT EXISTS (SELECT 1 FROM trajectories t WHERE t.step = {OPEN} AND t.stage = '{stage}'
         AND t.subject_id = s.subject_id AND t.position = n.value AND t.fault IS NULL)"""
 
 
-def view() -> str:
-    """The SQL that makes `trajectory_states`."""
+def view(*, also: str = "") -> str:
+    """The SQL that makes `trajectory_states`; `also` adds tasks to those that attempts are owed on."""
     columns = [name for name in VIEW_COMMENTS if name]
     head = "".join(f"\n    {name}{',' if name != columns[-1] else ''} -- {VIEW_COMMENTS[name]}" for name in columns)
     most = f"max({_SETTING.format('play.proposals')}, {_SETTING.format('play.attempts')})"
-    proposed = f"SELECT DISTINCT subject_id FROM choices WHERE step = {_OPEN} AND mode = 'propose'"
+    proposed = f"SELECT DISTINCT subject_id FROM choices WHERE step = {OPEN} AND mode = 'propose'"
     minted = (
         f"SELECT DISTINCT v.task_id AS subject_id FROM trajectories t JOIN verdicts v ON v.trajectory_id = t.id "
-        f"WHERE t.step = {_OPEN} AND t.stage = 'propose' AND v.stage = 'mint' AND v.task_id IS NOT NULL"
+        f"WHERE t.step = {OPEN} AND t.stage = 'propose' AND v.stage = 'mint' AND v.task_id IS NOT NULL{also}"
     )
     return (
         f"CREATE VIEW trajectory_states ( -- {VIEW_COMMENTS['']}{head}\n) AS\n"

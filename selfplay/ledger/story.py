@@ -12,29 +12,32 @@ from collections.abc import Mapping
 
 from selfplay.ledger import unpack
 from selfplay.ledger.bulk import Ask
-from selfplay.types import Choice, Seed, Task, record
+from selfplay.types import Choice, Seed, Stage, Task, record
 
 
 @record
 class Claim:
-    """A proposal that made the task, or turned out to be it."""
+    """A proposal, or a failed attempt on another task, that made the task or turned out to be it."""
 
     id: str
+    stage: Stage
+    """`propose` or `attempt`."""
     step: int
+    """In which it was played: a child's attempt is older than the child."""
     role: str
     subject_id: str
-    """The seed, or the task that it was made a child of."""
+    """The seed, or the task that was attempted."""
     valid: bool
     reason: str
     """Of the mint."""
     why: str
     """Of the mint."""
     reward: float | None
-    """What the proposal was paid; None where nothing was decided."""
+    """What the proposal was paid; None where nothing was decided, and for an attempt, which is not paid for a child."""
     paid_why: str
     """Of the grade; empty where there is none yet."""
     advantage: float | None
-    """None where it is in no group."""
+    """None where it is in no group, and for an attempt."""
 
 
 @record
@@ -66,7 +69,7 @@ class Story:
     task: Task
     seed: Seed | None
     asked: Choice | None
-    """The choice that its proposal was made for; None for a given task."""
+    """The choice that it was made for; None for a given task."""
     parent_id: str | None
     """The task that it is a child of."""
     claims: tuple[Claim, ...]
@@ -77,7 +80,7 @@ class Story:
     """By step."""
     children: tuple[Child, ...]
     refused: Mapping[str, int]
-    """Reason code -> proposals for a child that became no task."""
+    """Reason code -> failed attempts that became no child."""
 
 
 def beginning(ask: Ask, prefix: str, *, limit: int) -> tuple[str, ...]:
@@ -88,7 +91,7 @@ def beginning(ask: Ask, prefix: str, *, limit: int) -> tuple[str, ...]:
 
 
 def minted_by(ask: Ask, trajectory_id: str) -> str | None:
-    """The task that a proposal made or found; None where it became none, or is no proposal."""
+    """The task that a proposal or a failed attempt made or found; None where it became none."""
     rows = ask("SELECT task_id FROM verdicts WHERE trajectory_id = ? AND stage = 'mint'", trajectory_id)
     return rows[0]["task_id"] if rows else None
 
@@ -103,12 +106,12 @@ def story(ask: Ask, task_id: str) -> Story:
         for row in ask(_CLAIMS, task_id)
     )
     minted = next((claim for claim in claims if claim.id == task.parent_id), None)
-    asked = ask(_ASKED, minted.step, minted.subject_id) if minted is not None else []
+    asked = ask(_ASKED, task.step, minted.subject_id) if minted is not None else []
     return Story(
         task=task,
         seed=unpack.seed_of(seeds[0]) if seeds else None,
         asked=unpack.choice_of(asked[0]) if asked else None,
-        parent_id=minted.subject_id if minted is not None and minted.subject_id != task.seed_id else None,
+        parent_id=minted.subject_id if minted is not None and minted.stage == "attempt" else None,
         claims=claims,
         choices=tuple(unpack.choice_of(row) for row in ask(_CHOSEN, task_id)),
         rounds=tuple(
@@ -123,11 +126,11 @@ def story(ask: Ask, task_id: str) -> Story:
     )
 
 
-_CLAIMED = ("id", "step", "role", "subject_id", "reason", "why", "reward", "paid_why", "advantage")
+_CLAIMED = ("id", "stage", "step", "role", "subject_id", "reason", "why", "reward", "paid_why", "advantage")
 _ROUND = ("step", "role", "played", "decided", "solved")
 _CLAIMS = """
-SELECT t.id, t.step, t.role, t.subject_id, m.valid, m.reason, m.why, g.reward, coalesce(g.why, '') AS paid_why,
-    (SELECT a.advantage FROM group_members a WHERE a.trajectory_id = t.id LIMIT 1) AS advantage
+SELECT t.id, t.stage, t.step, t.role, t.subject_id, m.valid, m.reason, m.why, g.reward, coalesce(g.why, '') AS paid_why,
+    (SELECT a.advantage FROM group_members a WHERE a.trajectory_id = t.id AND t.stage = 'propose' LIMIT 1) AS advantage
 FROM verdicts m CROSS JOIN trajectories t ON t.id = m.trajectory_id
     LEFT JOIN verdicts g ON g.trajectory_id = t.id AND g.stage = 'grade'
 WHERE m.task_id = ? AND m.stage = 'mint' ORDER BY t.step, t.subject_id, t.position
@@ -142,13 +145,14 @@ WHERE t.subject_id = ? AND t.stage = 'attempt' AND t.fault IS NULL GROUP BY t.st
 """
 _CHILDREN = """
 SELECT k.id, k.step, count(v.passed) AS decided, coalesce(sum(v.passed), 0) AS solved
-FROM trajectories p CROSS JOIN tasks k ON k.parent_id = p.id
+FROM trajectories p CROSS JOIN verdicts m ON m.trajectory_id = p.id AND m.stage = 'mint'
+    CROSS JOIN tasks k ON k.id = m.task_id
     LEFT JOIN trajectories t ON t.subject_id = k.id AND t.stage = 'attempt'
     LEFT JOIN verdicts v ON v.trajectory_id = t.id AND v.stage = 'judge'
-WHERE p.subject_id = ? AND p.stage = 'propose' GROUP BY k.id ORDER BY k.step, k.id
+WHERE p.subject_id = ? AND p.stage = 'attempt' GROUP BY k.id ORDER BY k.step, k.id
 """
 _REFUSED = """
 SELECT v.reason, count(*) AS num
 FROM trajectories p CROSS JOIN verdicts v ON v.trajectory_id = p.id AND v.stage = 'mint'
-WHERE p.subject_id = ? AND p.stage = 'propose' AND NOT v.valid AND v.fault IS NULL GROUP BY v.reason
+WHERE p.subject_id = ? AND p.stage = 'attempt' AND NOT v.valid AND v.fault IS NULL GROUP BY v.reason
 """

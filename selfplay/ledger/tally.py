@@ -3,7 +3,7 @@
 So the cost of `status` does not grow with the run: one row for all that is closed, and the rows of
 what is open. Rewards are summed exactly, so that the order of the rows does not show.
 
-Not here: stage `evaluate`, whose rows may come after their step closed.
+Not here: stage `evaluate` and children of attempts, whose rows may come after their step closed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from selfplay.ledger.records import Tallies, Tally
+from selfplay.types import Stop
+
+_TRUNCATED = ", ".join(f"'{stop}'" for stop in Stop if stop.truncated)
 
 _PLAYED = """
 SELECT stage || '/' || role AS place,
     count(*) AS trajectories,
     sum(fault IS NOT NULL) AS faults,
-    sum(stop IN ('tokens', 'context', 'turns', 'seconds')) AS truncated,
+    sum(stop IN ({truncated})) AS truncated,
     sum(num_sampled) AS tokens
 FROM trajectories WHERE step {which} ? AND stage <> 'evaluate' GROUP BY stage, role
 """
@@ -30,7 +33,8 @@ _DECIDED = """
 SELECT t.stage || '/' || t.role AS place, v.stage AS stage, v.valid AS valid, v.passed AS passed, v.reason AS reason,
     v.fault IS NOT NULL AS broken, count(*) AS num
 FROM trajectories t CROSS JOIN verdicts v ON v.trajectory_id = t.id
-WHERE t.step {which} ? AND t.stage <> 'evaluate' GROUP BY 1, 2, 3, 4, 5, 6
+WHERE t.step {which} ? AND t.stage <> 'evaluate' AND (v.stage <> 'mint' OR t.stage = 'propose')
+GROUP BY 1, 2, 3, 4, 5, 6
 """
 
 _REWARDS = """
@@ -73,7 +77,9 @@ def load(text: str) -> dict[str, Tally]:
 def _count(connection: sqlite3.Connection, which: str, step: int) -> dict[str, Tally]:
     counts: dict[str, dict[str, Any]] = {}
     rewards: dict[str, list[float]] = {}
-    for place, trajectories, faults, truncated, tokens in connection.execute(_PLAYED.format(which=which), (step,)):
+    for place, trajectories, faults, truncated, tokens in connection.execute(
+        _PLAYED.format(which=which, truncated=_TRUNCATED), (step,)
+    ):
         played = {"played": trajectories - faults, "faults": faults, "truncated": truncated, "tokens": tokens}
         counts[place] = {**played, "decided": 0, "left_out": 0, "valid": 0, "passed": 0, "reasons": {}}
     for place, stage, valid, passed, reason, broken, num in connection.execute(_DECIDED.format(which=which), (step,)):

@@ -92,6 +92,7 @@ def trajectory_of(
         stop=Stop(row["stop"]),
         policy_version=(row["policy_low"], row["policy_high"]),
         fault=_fault_of(row["fault"]),
+        product=json.loads(blobs.text_of(packed["product"])) if packed["product"] else {},
     )
 
 

@@ -314,8 +314,10 @@ class Writer:
                 raise _Refused(f"{row.table} {_named(row)} is there with another {column}")
         return True
 
-    def _holds(self, blob_id: int, blob: Blob) -> bool:
+    def _holds(self, blob_id: int | None, blob: Blob) -> bool:
         """Does the blob of that id hold this, or did it before it was pruned?"""
+        if blob_id is None:
+            return False
         found = self._connection.execute("SELECT dtype, codec, data FROM blobs WHERE id = ?", (blob_id,)).fetchone()
         return found[2] is None or blobs.unpack(*found)[:2] == blob[:2]
 

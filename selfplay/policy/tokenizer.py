@@ -8,9 +8,11 @@ token, so that what is sampled or read from a file cannot end a turn or forge a 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from jinja2 import TemplateError
 
 from selfplay.errors import NotReady, UserError
 
@@ -70,6 +72,45 @@ class HFTokenizer:
             raise UserError("the model's chat template does not show the message exactly once", hint="use `plain`")
         before, after = (self._tokenizer(part, add_special_tokens=False)["input_ids"] for part in around)
         return (*before, *self.encode(user), *after)
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """The special tokens by their text; no raw text ever becomes one."""
+        tokens = self._tokenizer.added_tokens_decoder.items()
+        return {str(token): token_id for token_id, token in tokens if token.special}
+
+    def render_chat(self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Text of `messages` in the model's chat template, ready for the reply.
+
+        `tools` are JSON functions, as chat templates take them.
+
+        Raises:
+            UserError: the tokenizer has no chat template, or it refuses the messages.
+        """
+        if not self._tokenizer.chat_template:
+            raise UserError(
+                f"the tokenizer in {self._folder} has no chat template",
+                hint='give the role `template = "plain"`, or name an instruction-tuned model',
+            )
+        try:
+            rendered: str = self._tokenizer.apply_chat_template(
+                list(messages),
+                tools=list(tools) or None,
+                tokenize=False,
+                add_generation_prompt=True,
+                # note: where a template shows the date (Llama 3), it must not be another one tomorrow.
+                date_string="26 Jul 2024",
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise UserError(
+                f"the chat template of the tokenizer in {self._folder} refuses a conversation: {error}",
+                hint="let the role write calls in another form, or name its `tools.renderer`",
+            ) from error
+        return rendered
+
+    def encode_rendered(self, text: str) -> tuple[int, ...]:
+        """Ids of what a template gave; special tokens inside the text are honoured."""
+        return tuple(self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of `token_ids` without special tokens; bytes that are no text become U+FFFD."""

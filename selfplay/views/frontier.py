@@ -39,6 +39,9 @@ class Rate:
     decided: int
     """Attempts without a hint that were decided."""
     solved: int
+    helped: int = 0
+    """Attempts with a hint that were decided; they are not in the mean."""
+    helped_solved: int = 0
 
 
 @record
@@ -57,6 +60,10 @@ class Shot:
     """Expected within the target band."""
     mean: float | None
     """Of the expected solve rates; None without tasks."""
+    helped: int = 0
+    """Tried with a hint."""
+    opened: int = 0
+    """Of them, solved by an attempt with one: hard rather than wrong."""
 
 
 @record
@@ -114,6 +121,8 @@ def shot(step: int, rates: Sequence[Rate], *, band: tuple[float, float]) -> Shot
         always=sum(0 < rate.decided == rate.solved for rate in rates),
         near=sum(band[0] <= rate.mean <= band[1] for rate in rates),
         mean=sum(rate.mean for rate in rates) / len(rates) if rates else None,
+        helped=sum(rate.helped > 0 for rate in rates),
+        opened=sum(rate.helped_solved > 0 for rate in rates),
     )
 
 
@@ -141,6 +150,8 @@ def frontier_data(view: FrontierView) -> dict[str, Any]:
                 "always_solved": one.always,
                 "near_target": one.near,
                 "mean": one.mean,
+                "tried_with_hint": one.helped,
+                "solved_with_hint": one.opened,
             }
             for one in view.shots
         ],
@@ -205,6 +216,11 @@ def _figures(shots: Sequence[Shot]) -> list[tuple[str, list[str]]]:
         ("always solved", [part(one.always, one) for one in shots]),
         ("near target", [part(one.near, one) for one in shots]),
         ("mean", [number(one.mean) for one in shots]),
+        *(
+            [("with a hint", [f"{one.opened} of {one.helped}" for one in shots])]
+            if any(s.helped for s in shots)
+            else []
+        ),
     ]
 
 

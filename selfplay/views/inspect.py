@@ -8,12 +8,12 @@ Not here: how it is printed (`inspect_text`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfplay.errors import Ambiguous, NotFound
 from selfplay.ledger import Reader
-from selfplay.types import Group, Seed, Task, Trajectory, Update, Verdict, record
+from selfplay.types import Choice, Group, Seed, Task, Trajectory, Update, Verdict, record
 
 ID_DIGITS = 12
 """How much of an id the screens show; any unique prefix is accepted back."""
@@ -25,18 +25,27 @@ class Play:
 
     trajectory: Trajectory
     verdicts: tuple[Verdict, ...]
-    """Mint or judge, then grade."""
+    """Of a proposal mint and grade; of an attempt judge, and mint where it was chosen for a child."""
     advantage: float | None
     """None where it is in no group."""
     informative: bool | None
     """Did its group teach anything?"""
     trained: bool | None
     """Did it enter the update? None while the step is open."""
+    hinted: bool = False
+    """Did the attempt see a hint?"""
 
     @property
     def decision(self) -> Verdict | None:
-        """The mint's or the judge's."""
-        return next((v for v in self.verdicts if v.stage != "grade"), None)
+        """The judge's, or the mint's of a proposal."""
+        found = {verdict.stage: verdict for verdict in self.verdicts}
+        return found.get("judge") or found.get("mint")
+
+    @property
+    def child(self) -> Verdict | None:
+        """Of an attempt: what was decided about its child; None where none was chosen."""
+        mint = next((verdict for verdict in self.verdicts if verdict.stage == "mint"), None)
+        return mint if self.trajectory.stage == "attempt" else None
 
     @property
     def reward(self) -> float | None:
@@ -52,33 +61,78 @@ class Proposal:
     seed: Seed | None
     task: Task | None
     attempts: tuple[Play, ...]
+    """The first ones on its task, which say what it is worth."""
+    replays: tuple[Play, ...] = ()
+    """Those of later steps, and those that saw a hint."""
+
+    @property
+    def solved(self) -> tuple[int, int]:
+        """(passed, decided) first attempts."""
+        return _solved(self.attempts)
+
+
+@record
+class Replay:
+    """A known task that was attempted again."""
+
+    choice: Choice
+    task: Task | None
+    attempts: tuple[Play, ...]
+
+    @property
+    def hinted(self) -> bool:
+        """Did the attempts see a hint?"""
+        return bool(self.choice.terms.get("hint"))
 
     @property
     def solved(self) -> tuple[int, int]:
         """(passed, decided) attempts."""
-        decided = [p.decision for p in self.attempts if p.decision is not None and p.decision.passed is not None]
-        return sum(bool(v.passed) for v in decided), len(decided)
+        return _solved(self.attempts)
+
+
+@record
+class Mutation:
+    """A failed attempt that was chosen for a child, and what the solvers did with the child."""
+
+    attempt_id: str
+    parent_id: str
+    """The task that was attempted."""
+    verdict: Verdict | None
+    """Of stage `mint`; None where it is owed."""
+    task: Task | None
+    attempts: tuple[Play, ...]
+
+    @property
+    def solved(self) -> tuple[int, int]:
+        """(passed, decided) attempts on the child."""
+        return _solved(self.attempts)
 
 
 @record
 class StepPlays:
-    """Every proposal of one step."""
+    """Every proposal of one step, every known task that was played again, and every child."""
 
     step: int
     closed: bool
     proposals: tuple[Proposal, ...]
+    replays: tuple[Replay, ...] = ()
+    mutations: tuple[Mutation, ...] = ()
 
 
 def step_plays(reader: Reader, step: int) -> StepPlays:
-    """The proposals of a step in submission order, with their attempts; the step may be open."""
+    """The proposals, replays and children of a step, each in order, with their attempts; the step may be open."""
     groups = reader.groups(step)
     update = reader.update(step)
-    seeds = {choice.subject_id: reader.seed(choice.subject_id) for choice in reader.choices(step)}
+    choices = reader.choices(step)
+    seeds = {choice.subject_id: reader.seed(choice.subject_id) for choice in choices}
     decided = reader.verdicts(step, "attempt", "judge")
+    helped = _helped(choices)
     attempts: dict[str, list[Play]] = {}
     for attempt in reader.trajectories(step, "attempt"):
         judged = tuple(found[attempt.id] for found in (decided,) if attempt.id in found)
-        attempts.setdefault(attempt.subject_id, []).append(_play(attempt, judged, groups, update))
+        play = _play(attempt, judged, groups, update, hinted=attempt.subject_id in helped)
+        attempts.setdefault(attempt.subject_id, []).append(play)
+    measured = _measured(reader, step, update)
     mints, grades = (reader.verdicts(step, "propose", stage) for stage in ("mint", "grade"))
     tasks = {task.id: task for task in reader.tasks(step)}
     proposals = []
@@ -92,37 +146,100 @@ def step_plays(reader: Reader, step: int) -> StepPlays:
                 seed=seeds.get(trajectory.subject_id) or reader.seed(trajectory.subject_id),
                 task=task,
                 attempts=tuple(attempts.get(task.id, ())) if task is not None else (),
+                replays=tuple(measured.get(task.id, ())) if task is not None else (),
             )
         )
-    return StepPlays(step=step, closed=step <= reader.last_closed_step(), proposals=tuple(proposals))
+    return StepPlays(
+        step=step,
+        closed=step <= reader.last_closed_step(),
+        proposals=tuple(proposals),
+        replays=tuple(
+            Replay(choice=one, task=reader.task(one.subject_id), attempts=tuple(attempts.get(one.subject_id, ())))
+            for one in choices
+            if one.mode == "replay"
+        ),
+        mutations=tuple(_mutation(reader, one, attempts) for one in choices if one.mode == "mutate"),
+    )
+
+
+def _measured(reader: Reader, step: int, update: Update | None) -> dict[str, list[Play]]:
+    """New task of the step -> its attempts that only served to see what a hint is worth."""
+    tasks = {task.id for task in reader.tasks(step)}
+    judged = reader.verdicts(step, "evaluate", "judge")
+    found: dict[str, list[Play]] = {}
+    for attempt in reader.trajectories(step, "evaluate"):
+        if attempt.subject_id in tasks:
+            verdicts = (judged[attempt.id],) if attempt.id in judged else ()
+            found.setdefault(attempt.subject_id, []).append(_play(attempt, verdicts, (), update, hinted=True))
+    return found
+
+
+def _mutation(reader: Reader, choice: Choice, attempts: Mapping[str, Sequence[Play]]) -> Mutation:
+    name = str(choice.terms.get("attempt", ""))
+    verdict = next((verdict for verdict in reader.verdicts_of(name) if verdict.stage == "mint"), None)
+    task = reader.task(verdict.task_id) if verdict is not None and verdict.task_id is not None else None
+    return Mutation(
+        attempt_id=name,
+        parent_id=choice.subject_id,
+        verdict=verdict,
+        task=task,
+        attempts=tuple(attempts.get(task.id, ())) if task is not None else (),
+    )
+
+
+def _solved(attempts: Sequence[Play]) -> tuple[int, int]:
+    decided = [p.decision for p in attempts if p.decision is not None and p.decision.passed is not None]
+    return sum(bool(v.passed) for v in decided), len(decided)
 
 
 def proposal_of(reader: Reader, trajectory: Trajectory) -> Proposal:
-    """A proposal with everything that came of it."""
+    """A proposal with everything that came of it; its task's first attempts and later ones apart."""
     play = play_of(reader, trajectory)
     decision = play.decision
     task = reader.task(decision.task_id) if decision is not None and decision.task_id is not None else None
+    attempts = attempts_on(reader, task.id) if task is not None else ()
+    first = tuple(one for one in attempts if one.trajectory.step == trajectory.step and not one.hinted)
     return Proposal(
         play=play,
         seed=reader.seed(trajectory.subject_id),
         task=task,
-        attempts=attempts_on(reader, task.id) if task is not None else (),
+        attempts=first,
+        replays=tuple(one for one in attempts if one not in first),
     )
 
 
 def attempts_on(reader: Reader, task_id: str) -> tuple[Play, ...]:
-    """Every attempt on a task that did not end in a fault, by step and index."""
+    """Every attempt on a task that did not end in a fault, by step and index.
+
+    Of a task of play also those that only served to see what a hint is worth (stage `evaluate`).
+    """
+    task = reader.task(task_id)
+    stages = {"attempt", *(["evaluate"] if task is not None and task.step >= 0 else [])}
     return tuple(
         play_of(reader, trajectory)
         for trajectory in reader.trajectories_of(task_id)
-        if trajectory.stage == "attempt" and trajectory.fault is None
+        if trajectory.stage in stages and trajectory.fault is None
     )
 
 
 def play_of(reader: Reader, trajectory: Trajectory) -> Play:
     """A trajectory with its verdicts, its advantage, and whether it was learnt from."""
-    verdicts = reader.verdicts_of(trajectory.id)
-    return _play(trajectory, verdicts, reader.groups_of(trajectory.id), reader.update(trajectory.step))
+    verdicts, groups = reader.verdicts_of(trajectory.id), reader.groups_of(trajectory.id)
+    task = reader.task(trajectory.subject_id) if trajectory.stage == "evaluate" else None
+    helped = trajectory.stage == "attempt" and trajectory.subject_id in _helped(reader.choices(trajectory.step))
+    # note: a task of play is evaluated for one reason only, to see what a hint is worth.
+    hinted = helped or (task is not None and task.step >= 0)
+    return _play(trajectory, verdicts, groups, reader.update(trajectory.step), hinted=hinted)
+
+
+def _helped(choices: Sequence[Choice]) -> frozenset[str]:
+    """The known tasks that a step attempted with a hint."""
+    return frozenset(one.subject_id for one in choices if one.mode == "replay" and one.terms.get("hint"))
+
+
+def origin_of(reader: Reader, task: Task) -> Trajectory | None:
+    """The proposal that minted a task, or the failed attempt that it is a child of; None for a given task."""
+    return reader.trajectories_by_id([task.parent_id]).get(task.parent_id) if task.parent_id is not None else None
 
 
 def identify(reader: Reader, prefix: str) -> tuple[str, str]:
@@ -162,6 +279,7 @@ def play_data(play: Play, *, content: bool) -> dict[str, Any]:
         "advantage": play.advantage,
         "informative": play.informative,
         "trained": play.trained,
+        "hinted": play.hinted,
         "verdicts": [verdict_data(verdict, content=content) for verdict in play.verdicts],
     }
     if content:
@@ -198,6 +316,35 @@ def proposal_data(proposal: Proposal, *, content: bool) -> dict[str, Any]:
         "passed": passed,
         "decided": decided,
         "attempts": [play_data(attempt, content=content) for attempt in proposal.attempts],
+        "replays": [play_data(attempt, content=content) for attempt in proposal.replays],
+    }
+
+
+def replay_data(replay: Replay, *, content: bool) -> dict[str, Any]:
+    """A known task that was attempted again, as JSON."""
+    passed, decided = replay.solved
+    return {
+        "task_id": replay.choice.subject_id,
+        "hinted": replay.hinted,
+        "why": replay.choice.why,
+        "passed": passed,
+        "decided": decided,
+        "attempts": [play_data(attempt, content=content) for attempt in replay.attempts],
+    }
+
+
+def mutation_data(mutation: Mutation, *, content: bool) -> dict[str, Any]:
+    """A child, or what became of it, as JSON."""
+    passed, decided = mutation.solved
+    verdict = mutation.verdict
+    return {
+        "attempt_id": mutation.attempt_id,
+        "parent_id": mutation.parent_id,
+        "verdict": verdict_data(verdict, content=content) if verdict is not None else None,
+        "task_id": mutation.task.id if mutation.task is not None else None,
+        "passed": passed,
+        "decided": decided,
+        "attempts": [play_data(attempt, content=content) for attempt in mutation.attempts],
     }
 
 
@@ -217,7 +364,12 @@ def _payload(payload: Mapping[str, Any], content: bool) -> dict[str, Any]:
 
 
 def _play(
-    trajectory: Trajectory, verdicts: tuple[Verdict, ...], groups: tuple[Group, ...], update: Update | None
+    trajectory: Trajectory,
+    verdicts: tuple[Verdict, ...],
+    groups: tuple[Group, ...],
+    update: Update | None,
+    *,
+    hinted: bool = False,
 ) -> Play:
     group = next((group for group in groups if trajectory.id in group.trajectory_ids), None)
     position = group.trajectory_ids.index(trajectory.id) if group is not None else 0
@@ -227,4 +379,5 @@ def _play(
         advantage=group.advantages[position] if group is not None else None,
         informative=group.informative if group is not None else None,
         trained=trajectory.id in update.trajectory_ids if update is not None else None,
+        hinted=hinted,
     )

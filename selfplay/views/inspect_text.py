@@ -7,7 +7,8 @@ Not here: gathering (`inspect`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,20 +17,25 @@ from rich.table import Table
 from rich.text import Text
 
 from selfplay.types import Seed, Task, Trajectory, Verdict
-from selfplay.views.inspect import ID_DIGITS, Play, Proposal, StepPlays
+from selfplay.views.inspect import ID_DIGITS, Mutation, Play, Proposal, Replay, StepPlays
 from selfplay.views.words import UNKNOWN, clean, duration, number, shorten
 
 LINES = 40
 """Longest text that is shown whole; the middle of a longer one is left out."""
 
 LISTED = ("proposal", "outcome", "solved", "reward", "adv.", "why")
+AGAIN = ("task", "hint", "solved", "why")
+CHILDREN = ("attempt", "child", "solved", "why")
 
 MESSAGES = 5
 """Failing tests that are shown."""
 
 
 def steps_listing(steps: Sequence[StepPlays]) -> RenderableType:
-    """The proposals of some steps, a line each: id, verdict, how often it was solved, reward, advantage, why."""
+    """The proposals of some steps, a line each: id, verdict, how often it was solved, reward, advantage, why.
+
+    And below them the known tasks that were played again, and the failed attempts that were chosen for children.
+    """
     parts: list[RenderableType] = []
     for step in steps:
         state = "" if step.closed else " (open)"
@@ -39,6 +45,13 @@ def steps_listing(steps: Sequence[StepPlays]) -> RenderableType:
         for proposal in step.proposals:
             table.add_row(*_listing_row(proposal))
         parts.append(Padding(table, (0, 0, 1, 2), expand=False))
+        rows = {AGAIN: [_replay_row(one) for one in step.replays], CHILDREN: [*map(_mutation_row, step.mutations)]}
+        for titles, listed in rows.items():
+            table = Table(box=None, pad_edge=False, header_style="dim", expand=False)
+            _columns(table, titles)
+            for row in listed:
+                table.add_row(*row)
+            parts += [Padding(table, (0, 0, 1, 2), expand=False)] if listed else []
     return Group(*parts)
 
 
@@ -52,31 +65,31 @@ def proposal_page(proposal: Proposal) -> RenderableType:
     if proposal.task is not None:
         passed, decided = proposal.solved
         parts.append(_line("task", f"{proposal.task.id[:ID_DIGITS]} · solved in {passed} of {decided} attempts"))
-    if proposal.attempts:
-        parts += [Text(), _attempts_table(proposal.attempts)]
-    return Group(*parts)
+    return Group(*parts, *_attempts([*proposal.attempts, *proposal.replays]))
 
 
-def attempt_page(play: Play, *, task: Task | None) -> RenderableType:
-    """An attempt: what it saw, what it replied, what was decided and why."""
+def attempt_page(play: Play, *, task: Task | None, origin: Trajectory | None = None) -> RenderableType:
+    """An attempt: what it saw, what it replied, what was decided and why; `origin` is what the task was made of."""
     parts: list[RenderableType] = [_head("attempt", play)]
     if task is not None:
-        parent = f", proposed by {task.parent_id[:ID_DIGITS]}" if task.parent_id is not None else ""
+        words = "child of attempt" if origin is not None and origin.stage == "attempt" else "proposed by"
+        parent = f", {words} {task.parent_id[:ID_DIGITS]}" if task.parent_id is not None else ""
         parts.append(_line("task", f"{task.id[:ID_DIGITS]}{parent}"))
     return Group(*parts, *_played(play))
 
 
-def task_page(task: Task, *, seed: Seed | None, attempts: Sequence[Play]) -> RenderableType:
-    """A task and every attempt on it."""
+def task_page(
+    task: Task, *, seed: Seed | None, attempts: Sequence[Play], origin: Trajectory | None = None
+) -> RenderableType:
+    """A task and every attempt on it, each play apart; `origin` is what it was made of."""
     parts: list[RenderableType] = [Text(f"task {task.id[:ID_DIGITS]} · step {task.step} · {task.game}", style="bold")]
     if seed is not None:
         parts.append(_line("seed", f"{seed.source} ({seed.split.replace('_', ' ')})"))
-    if task.parent_id is not None:
+    if origin is not None and origin.stage == "attempt":
+        parts.append(_line("parent", f"task {origin.subject_id[:ID_DIGITS]}, its attempt {origin.id[:ID_DIGITS]}"))
+    elif task.parent_id is not None:
         parts.append(_line("proposal", task.parent_id[:ID_DIGITS]))
-    parts += _mapping(task.payload)
-    if attempts:
-        parts += [Text(), _attempts_table(attempts)]
-    return Group(*parts)
+    return Group(*parts, *_mapping(task.payload), *_attempts(attempts))
 
 
 def seed_page(seed: Seed, *, proposals: Sequence[Proposal]) -> RenderableType:
@@ -111,6 +124,27 @@ def _listing_row(proposal: Proposal) -> list[str | Text]:
     ]
 
 
+def _replay_row(replay: Replay) -> list[str | Text]:
+    passed, decided = replay.solved
+    return [
+        replay.choice.subject_id[:ID_DIGITS],
+        "yes" if replay.hinted else "no",
+        f"{passed}/{decided}" if replay.attempts else "",
+        Text(shorten(replay.choice.why, 200)),
+    ]
+
+
+def _mutation_row(mutation: Mutation) -> list[str | Text]:
+    passed, decided = mutation.solved
+    verdict, task = mutation.verdict, mutation.task
+    return [
+        mutation.attempt_id[:ID_DIGITS],
+        task.id[:ID_DIGITS] if task is not None else _outcome(verdict),
+        f"{passed}/{decided}" if mutation.attempts else "",
+        Text(shorten(verdict.why, 200) if verdict is not None else "not decided yet"),
+    ]
+
+
 def _outcome(decision: Verdict | None) -> str:
     if decision is None:
         return UNKNOWN
@@ -138,7 +172,8 @@ def _played(play: Play) -> list[RenderableType]:
         outcome = word if good else f"not {word}"
         if verdict.fault is not None:
             outcome = f"not decided: {clean(verdict.fault.message)}"
-        parts += [_line("verdict", f"{outcome} ({verdict.reason}): {clean(verdict.why)}"), *_evidence(verdict.evidence)]
+        name = "child" if verdict is play.child else "verdict"
+        parts += [_line(name, f"{outcome} ({verdict.reason}): {clean(verdict.why)}"), *_evidence(verdict.evidence)]
     parts.append(_line("reward", _worth(play)))
     return parts
 
@@ -198,6 +233,17 @@ def _diff(text: str) -> Text:
         shown.append(line + "\n", style=styles.get(line[:1], ""))
     shown.rstrip()
     return shown
+
+
+def _attempts(attempts: Sequence[Play]) -> Iterator[RenderableType]:
+    """A table a play of the task, with a title where there are several or its attempts saw a hint."""
+    plays = [(key, tuple(some)) for key, some in groupby(attempts, key=lambda one: (one.trajectory.step, one.hinted))]
+    for i, ((step, hinted), some) in enumerate(plays):
+        title = f"{'again in ' if i else ''}step {step}{', with a hint' if hinted else ''}"
+        yield Text()
+        if hinted or len(plays) > 1:
+            yield Text(title, style="bold")
+        yield _attempts_table(some)
 
 
 def _attempts_table(attempts: Sequence[Play]) -> Table:

@@ -32,12 +32,13 @@ WAITS: Mapping[str, str] = {
     "model": "the model's weights",
     "warmup": "the learner",
     "propose": "replies and verdicts",
+    "mutate": "verdicts",
     "attempt": "replies and verdicts",
     "update": "the learner",
 }
 """What a stage waits for where its event does not say."""
 
-TOLD: Mapping[str, str] = {"propose": "valid", "attempt": "solved"}
+TOLD: Mapping[str, str] = {"propose": "valid", "mutate": "valid", "attempt": "solved"}
 """The one count of a stage that its line shows."""
 
 LAST = ("valid", "proposals"), ("solved", "decided"), ("informative", "groups")
@@ -218,6 +219,7 @@ def _step_words(step: int | None, data: Mapping[str, Any], progress: Progress) -
         f"proposals={data.get('proposals', '?')}",
         f"valid={ratio('valid', 'proposals')}",
         f"tasks={data.get('tasks', '?')}",
+        *([f"children={data['children']}/{data['mutated']}"] if data.get("mutated") else []),
         f"attempts={data.get('attempts', '?')}",
         f"solved={ratio('solved', 'decided')}",
         f"learnable={ratio('informative', 'groups')}",

@@ -64,13 +64,15 @@ def why_data(view: WhyView) -> dict[str, Any]:
             "split": task.split,
             "step": task.step,
             "seed": {"id": task.seed_id, "source": story.seed.source if story.seed is not None else None},
-            "proposal_id": task.parent_id,
+            "proposal_id": task.parent_id if story.parent_id is None else None,
+            "attempt_id": task.parent_id if story.parent_id is not None else None,
             "parent_id": story.parent_id,
         },
         "asked": _choice_data(story.asked) if story.asked is not None else None,
         "proposals": [
             {
                 "id": claim.id,
+                "stage": claim.stage,
                 "step": claim.step,
                 "role": claim.role,
                 "subject_id": claim.subject_id,
@@ -124,10 +126,12 @@ def _proposals(story: Story) -> list[RenderableType]:
     for claim in story.claims:
         if claim.id == task.parent_id:
             where = f"{claim.id[:ID_DIGITS]} · step {claim.step} · {claim.role}"
-            parts.append(_line("proposal", f"{where} · {claim.reason}: {shorten(claim.why, 120)}"))
-            parts.append(_line("reward", _paid(claim)))
+            noun = {"propose": "proposal"}.get(claim.stage, claim.stage)
+            parts.append(_line(noun, f"{where} · {claim.reason}: {shorten(claim.why, 120)}"))
+            parts += [_line("reward", _paid(claim))] if claim.stage == "propose" else []
     for claim in copies[:COPIES]:
         paid = f"reward {number(claim.reward, signed=True)}, advantage {number(claim.advantage, signed=True)}"
+        paid = paid if claim.stage == "propose" else "an attempt: not paid for it"
         on = f"{claim.id[:ID_DIGITS]} · step {claim.step} · on {claim.subject_id[:ID_DIGITS]}"
         parts.append(_line("copy", f"{on} · {claim.reason} · {paid}"))
     return parts + ([_line("", f"and {len(copies) - COPIES} more copies: --json")] if len(copies) > COPIES else [])
@@ -186,7 +190,7 @@ def _believed(belief: Belief | None) -> tuple[str, str, str]:
 def _children(story: Story) -> list[RenderableType]:
     lines = [_child(one) for one in _ends(story.children)]
     reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(story.refused.items()))
-    refused = [Text(f"proposals that became none: {reasons}", style="dim")] if reasons else []
+    refused = [Text(f"failed attempts that became none: {reasons}", style="dim")] if reasons else []
     return [*lines, *_left_out(len(story.children), "child"), *refused]
 
 

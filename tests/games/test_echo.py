@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from selfplay.games.echo import EchoGame
+from selfplay.games.echo import CHARACTERS, EchoGame
 from selfplay.games.rewards import proposer_reward
 from selfplay.project import Project
+from selfplay.rollout import render
 from selfplay.types import Seed, Stop, Task, Trajectory, Turn, Verdict
 
 
@@ -49,7 +50,15 @@ def test_a_word_of_the_wanted_length_is_a_task(game: EchoGame) -> None:
     assert task is not None
     assert verdict.task_id == task.id
     assert verdict.reward is None
-    assert game.solver_view(task) == {"word": "ab"}
+    assert game.solver_view(task) == {"word": "ab", "hint": ""}
+
+
+def test_a_hint_is_the_first_letter_and_the_prompt_without_one_is_the_word(game: EchoGame) -> None:
+    _, task = mint(game, "ab")
+    assert task is not None
+    prompts = [render(game.solver, game.solver_view(task, terms=terms)) for terms in ({}, {"hint": True})]
+    assert prompts == ["ab>", "a?ab>"]
+    assert set("".join(prompts)) <= set(CHARACTERS)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +79,36 @@ def test_what_is_no_task_says_why(game: EchoGame, text: str, stop: Stop, reason:
 def test_copies_of_a_step_are_one_task_and_another_steps_are_not(game: EchoGame) -> None:
     ids = [asyncio.run(game.mint(said("ab", step=step), seed(2))).verdict.task_id for step in (0, 0, 1)]
     assert ids[0] == ids[1] != ids[2]
+
+
+@pytest.mark.parametrize(
+    ("reply", "stop", "reason"),
+    [
+        ("ba", Stop.DONE, "valid"),
+        ("a", Stop.DONE, "valid"),
+        ("ba", Stop.TOKENS, "truncated"),
+        ("", Stop.DONE, "wrong_length"),
+        ("aba", Stop.DONE, "wrong_length"),
+        ("b?", Stop.DONE, "not_letters"),
+        ("ab", Stop.DONE, "same_as_parent"),
+    ],
+)
+def test_the_child_of_a_failed_echo_is_what_it_wrote(game: EchoGame, reply: str, stop: Stop, reason: str) -> None:
+    _, parent = mint(game, "ab")
+    assert parent is not None
+    attempt = said(reply, stop=stop)
+    minted = asyncio.run(game.mutate(parent, attempt, step=4))
+    verdict = minted.verdict
+    assert (verdict.stage, verdict.trajectory_id, verdict.reward) == ("mint", attempt.id, None)
+    assert (verdict.valid, verdict.reason, verdict.task_id is not None) == (
+        reason == "valid",
+        reason,
+        reason == "valid",
+    )
+    if minted.task is not None:
+        assert (minted.task.step, minted.task.parent_id, minted.task.seed_id) == (4, attempt.id, parent.seed_id)
+        assert game.solver_view(minted.task)["word"] == reply
+        assert asyncio.run(game.mint(said(reply, step=4), seed(len(reply)))).verdict.task_id != minted.task.id
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,33 @@ def test_what_stands_beside_the_attempts() -> None:
     assert proposer_reward("azr")(False, 0, 0, Beside(formed=False)) == -1.0
     assert proposer_reward("ssp")(False, 0, 0, Beside(formed=False)) == 0.0
     assert proposer_reward("hint_regret")(True, 4, 8) is None
+    assert proposer_reward("hint_regret")(True, 4, 8, Beside(hinted=(5, 5))) is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.125, 0.5, 1.0])
+def test_what_is_repeated_costs_its_share_at_every_solve_rate(share: float) -> None:
+    reward = proposer_reward("rzero")
+    beside = Beside(share=share)
+    assert [reward(True, k, 8, beside) for k in range(9)] == pytest.approx([row - share for row in EVERY["rzero"]])
+    half = proposer_reward("rzero", options={"repeated": 0.5})
+    assert [half(True, k, 8, beside) for k in range(9)] == pytest.approx([row - share / 2 for row in EVERY["rzero"]])
+    assert reward(False, 0, 0, beside) == -1.0
+
+
+@pytest.mark.parametrize("helped", range(9))
+def test_a_hint_is_worth_the_difference_at_every_solve_rate(helped: int) -> None:
+    reward = proposer_reward("hint_regret")
+    paid = [reward(True, k, 8, Beside(hinted=(helped, 8))) for k in range(9)]
+    assert paid == pytest.approx([(helped - k) / 8 for k in range(9)])
+
+
+@pytest.mark.parametrize("name", ["ssr", *PROPOSER])
+def test_a_reward_that_says_nothing_of_it_looks_at_nothing_beside(name: str) -> None:
+    reward = proposer_reward(name)
+    told = Beside(share=0.5, hinted=(7, 8))
+    changed = [reward(True, k, 8, told) != reward(True, k, 8) for k in range(9)]
+    assert any(changed) is bool(reward.looks)
+    assert reward.looks == {"rzero": ("share",), "hint_regret": ("hinted",)}.get(name, ())
 
 
 @pytest.mark.parametrize("name", ["ssr", *PROPOSER])
@@ -80,8 +107,17 @@ def halves(valid: bool, passed: int, decided: int, beside: Beside) -> float | No
     return 0.5 if valid else -2.0
 
 
+def curious(valid: bool, passed: int, decided: int, beside: Beside) -> float | None:
+    return 0.0
+
+
+curious.looks = ("hinted",)  # type: ignore[attr-defined]
+
+
 def test_a_dotted_path_is_a_reward() -> None:
     reward = proposer_reward(f"{__name__}:halves")
+    assert reward.looks == ("share",)
+    assert proposer_reward(f"{__name__}:curious").looks == ("hinted",)
     assert (reward(True, 1, 8), reward(True, 1, 2), reward(False, 0, 0), reward.invalid) == (0.5, None, -2.0, -2.0)
     with pytest.raises(UserError, match=r"no proposer reward `no\.such:f`"):
         proposer_reward("no.such:f")

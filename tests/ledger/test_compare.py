@@ -71,7 +71,7 @@ def test_any_other_row_shows_in_its_table(pair, make, change, table):
     assert {name for name in first if first[name] != second[name]} - {"turns", "tool_calls"} == {table}
 
 
-@pytest.mark.parametrize("part", ["token_ids", "logprobs", "text", "result"])
+@pytest.mark.parametrize("part", ["product", "token_ids", "logprobs", "text", "result"])
 def test_any_other_content_shows(pair, make, part):
     turn = make.turns()[1]
     changed = {
@@ -80,7 +80,8 @@ def test_any_other_content_shows(pair, make, part):
         "text": replace(turn, text="aB"),
         "result": replace(turn, calls=(replace(turn.calls[0], result="b.py\n"),)),
     }
-    for ledger, second in zip(pair, (turn, changed[part]), strict=True):
-        ledger.append(replace(make.play(), turns=(make.turns()[0], second)))
+    for ledger, second in zip(pair, (turn, changed.get(part, turn)), strict=True):
+        product = {"patch": "--- a"} if part == "product" and ledger is pair[1] else {}
+        ledger.append(replace(make.play(), turns=(make.turns()[0], second), product=product))
     a, b = (ledger.comparable() for ledger in pair)
     assert {name for name in a if a[name] != b[name]} == {"trajectories"}

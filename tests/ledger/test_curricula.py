@@ -9,7 +9,7 @@ import pytest
 from selfplay.curriculum import frontier, ssr, uniform
 from selfplay.ledger import Ledger, curricula
 from selfplay.ledger.curricula import Played, Proposed
-from selfplay.types import Verdict
+from selfplay.types import Stop, Verdict
 
 
 def replayed(make, ledger: Ledger, step: int, task, *, solved: int, terms: dict[str, object] | None = None) -> None:
@@ -66,7 +66,7 @@ def test_strategies_and_parents_come_from_the_choice_that_asked(ledger: Ledger, 
     child = make.task("c", parent_id=attempt.id, step=1)
     terms = {"attempt": attempt.id, "strategy": "second-order"}
     ledger.append(make.choice(1, mode="mutate", subject_id=parent.id, terms=terms))
-    ledger.append(child)
+    ledger.append(child, make.verdict(attempt, "mint", task_id=child.id))
     second = make.play(1, "attempt", subject_id=child.id)
     ledger.append(second)
     ledger.append(make.verdict(second, passed=True, reward=1.0))
@@ -74,8 +74,11 @@ def test_strategies_and_parents_come_from_the_choice_that_asked(ledger: Ledger, 
     found = {task.id: task for task in ledger.known_tasks(since=0, before=9)}
     assert (found[parent.id].strategy, found[parent.id].parent_id) == ("removal", None)
     assert (found[child.id].strategy, found[child.id].parent_id) == ("second-order", parent.id)
-    assert ledger.failed_attempts(parent.id, before=9) == (attempt.id,)
+    assert ledger.failed_attempts(parent.id, before=1) == (attempt.id,)
+    assert ledger.failed_attempts(parent.id, before=9) == (), "it was chosen for a child in step 1"
     assert ledger.failed_attempts(parent.id, before=0) == ledger.failed_attempts(child.id, before=9) == ()
+    asked = Proposed(choices=1, decided=1, valid=1, reasons={})
+    assert ledger.proposals(since=1, before=9) == {parent.id: asked}
     assert ledger.choices(1)[0].terms == terms
 
 
@@ -85,6 +88,17 @@ def test_proposals_are_counted_with_the_reasons_of_their_rejection(played: Ledge
     played.append(make.verdict(refused, "mint", valid=False, reason="flaky"))
     make.close(played, 4)
     assert played.proposals(since=4, before=9) == {"s0": Proposed(choices=1, decided=1, valid=0, reasons={"flaky": 1})}
+
+
+def test_attempts_that_were_cut_off_are_no_parents(ledger: Ledger, make) -> None:
+    task = make.task("p")
+    whole, cut = (
+        make.play(0, "attempt", i, subject_id=task.id, stop=stop) for i, stop in enumerate((Stop.DONE, Stop.TOKENS))
+    )
+    ledger.append(make.seed(), task, whole, cut)
+    ledger.append(*(make.verdict(attempt, passed=False, reward=-1.0) for attempt in (whole, cut)))
+    make.close(ledger, 0)
+    assert ledger.failed_attempts(task.id, before=1) == (whole.id,)
 
 
 def test_movement_counts_updates_that_changed_the_weights(ledger: Ledger, make) -> None:
@@ -117,7 +131,7 @@ def test_a_ledger_serves_the_curricula(played: Ledger, choose) -> None:
 
 
 def test_the_indexes_serve_the_questions(ledger: Ledger) -> None:
-    for name in ("_RECENT", "_EARLIER", "_TASKS", "_HINTED", "_CHOSEN", "_MINTED", "_MOVED", "_FAILED"):
+    for name in ("_RECENT", "_EARLIER", "_TASKS", "_HINTED", "_CHOSEN", "_MINTED", "_MUTATED", "_MOVED", "_FAILED"):
         sql = getattr(curricula, name).format("?")
         plan = [row[3] for row in ledger._rows(f"EXPLAIN QUERY PLAN {sql}", *[1] * sql.count("?"))]
         assert not [line for line in plan if line.startswith("SCAN")], (name, plan)

@@ -73,7 +73,7 @@ def test_the_same_again_is_nothing_in_a_closed_step_too(ledger, make):
     assert ledger.comparable() == before
 
 
-@pytest.mark.parametrize("change", ["turns", "logprobs", "stop", "text", "fewer", "call"])
+@pytest.mark.parametrize("change", ["turns", "logprobs", "stop", "product", "text", "fewer", "call"])
 def test_other_content_under_the_same_id_is_refused(ledger, make, change):
     first = make.play()
     ledger.append(first).result()
@@ -86,6 +86,8 @@ def test_other_content_under_the_same_id_is_refused(ledger, make, change):
     }
     if change == "stop":
         second = replace(first, stop=Stop.TOKENS)
+    elif change == "product":
+        second = replace(first, product={"patch": "--- a"})
     elif change == "fewer":
         second = replace(first, turns=first.turns[:2])
     else:
@@ -154,6 +156,31 @@ def test_odd_text_survives_or_becomes_printable(ledger, make):
     assert ledger.trajectory(trajectory.id) == trajectory
     (found,) = ledger.verdicts_of(trajectory.id)
     assert found == replace(verdict, why="it said \ufffd\0")
+
+
+def test_an_attempt_of_a_closed_step_is_decided_for_a_child_that_an_open_step_chose(ledger, make):
+    make.step(ledger, 0)
+    attempt, other = ledger.trajectories(0, "attempt")
+    before = ledger.step_rows()[0].tallies
+    mint = make.verdict(other, "mint", valid=False, reason="same_as_parent")
+    for refused in (mint, make.verdict(attempt, "mint", valid=False)):
+        with pytest.raises(RunFailed, match="closed step"):
+            ledger.append(refused).result()
+        with pytest.raises(RunFailed):
+            ledger.flush()
+    ledger.append(make.choice(1, mode="mutate", subject_id=other.subject_id, terms={"attempt": other.id}))
+    ledger.append(mint).result()
+    with pytest.raises(RunFailed, match="closed step"):
+        ledger.append(make.verdict(attempt, "mint", valid=False)).result()
+    with pytest.raises(RunFailed):
+        ledger.flush()
+    with pytest.raises(RunFailed, match="is there with another"):
+        ledger.append(replace(mint, reason="valid")).result()
+    with pytest.raises(RunFailed):
+        ledger.flush()
+    assert [verdict.stage for verdict in ledger.verdicts_of(other.id)] == ["judge", "mint"]
+    make.close(ledger, 1)
+    assert [row.tallies for row in ledger.step_rows()] == [before, {}]
 
 
 def test_what_belongs_to_a_closed_step_is_refused(ledger, make):

@@ -52,6 +52,19 @@ def test_a_trajectory_goes_from_owed_to_trained(ledger, make):
     assert states(ledger) == [("attempt", "trained", 2), ("propose", "graded", 1), ("propose", "judged", 1)]
 
 
+def test_attempts_on_children_and_on_replayed_tasks_are_owed(ledger, make):
+    parent = make.task("p")
+    attempt = make.play(0, "attempt", subject_id=parent.id)
+    ledger.append(make.seed(), parent, attempt, make.verdict(attempt, passed=False, reward=-1.0))
+    make.close(ledger, 0)
+    ledger.append(make.choice(1, mode="replay", subject_id=parent.id))
+    assert states(ledger) == [("attempt", "judged", 1), ("attempt", "owed", 2)]
+    child = make.task("c", parent_id=attempt.id, step=1)
+    ledger.append(make.choice(1, 1, mode="mutate", subject_id=parent.id, terms={"attempt": attempt.id}))
+    ledger.append(child, make.verdict(attempt, "mint", task_id=child.id))
+    assert states(ledger) == [("attempt", "judged", 1), ("attempt", "owed", 4)]
+
+
 def test_what_teaches_nothing_is_graded_only(ledger, make):
     ledger.append(make.seed(), make.choice())
     proposals = [make.play(index=i) for i in range(2)]

@@ -55,6 +55,7 @@ TRAJECTORIES = st.builds(
     stop=st.sampled_from(Stop),
     policy_version=st.tuples(INTS, INTS),
     fault=FAULTS,
+    product=PAYLOADS,
     seconds=REALS,
 )
 VERDICTS = st.builds(

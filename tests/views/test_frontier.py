@@ -75,6 +75,18 @@ def test_the_screen_fits_and_marks_both_targets(view: FrontierView) -> None:
     assert "[bold]" in text
 
 
+def test_tasks_that_were_tried_with_a_hint(view: FrontierView) -> None:
+    assert "with a hint" not in drawn(frontier_screen(view))
+    hard = Rate(mean=0.04, decided=8, solved=0, helped=8, helped_solved=3)
+    wrong = Rate(mean=0.04, decided=8, solved=0, helped=8, helped_solved=0)
+    tried = shot(9, [*RATES, hard, wrong], band=BAND)
+    assert (tried.helped, tried.opened, tried.never) == (2, 1, 3)
+    shown = replace(view, shots=(view.shots[0], tried))
+    row = next(row for row in drawn(frontier_screen(shown)).splitlines() if "with a hint" in row)
+    assert row.split() == ["with", "a", "hint", "0", "of", "0", "1", "of", "2"]
+    assert frontier_data(shown)["steps"][1]["solved_with_hint"] == 1
+
+
 def test_what_is_not_there_is_not_said(view: FrontierView) -> None:
     many = tuple(replace(view.cells[0], name=f"cell {i}") for i in range(CELLS + 3))
     text = drawn(frontier_screen(replace(view, paid=None, half_life=inf, cells=many)))

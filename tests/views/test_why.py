@@ -45,11 +45,12 @@ def test_parents_children_copies_and_hints(view: WhyView) -> None:
     hint = Choice(step=3, index=0, mode="replay", subject_id=told.task.id, score=0.1, why="?", terms={"hint": True})
     copies = tuple(replace(told.claims[0], id=f"copy{i}", reward=None, advantage=None) for i in range(6))
     asked = Choice(step=0, index=0, mode="mutate", subject_id="p", score=0.1, why="\x1b!", terms={"attempt": "a" * 32})
+    made_of = replace(told.claims[0], stage="attempt", reward=None, paid_why="", advantage=None)
     more = replace(
         told,
         parent_id="f" * 32,
         asked=asked,
-        claims=(*told.claims, *copies),
+        claims=(made_of, *copies),
         choices=(hint,),
         rounds=(*told.rounds, Round(step=3, role="echo_solver", closed=False, played=2, decided=0, solved=0)),
         children=tuple(Child(id=f"c{i:02}", step=4, decided=8, solved=i) for i in range(LISTED + 2)),
@@ -57,17 +58,20 @@ def test_parents_children_copies_and_hints(view: WhyView) -> None:
     )
     text = drawn(why_page(replace(view, story=more)))
     assert "parent    task ffffffffffff, its attempt aaaaaaaaaaaa laid over it" in text
+    assert f"attempt   {made_of.id[:12]} · step 0" in text
+    assert "reward    " not in text
     assert "and 2 more copies: --json" in text
     assert "hint True" in text
     assert "with a hint, open" in text
     assert "task c00 · step 4 · solved in 0 of 8 attempts" in text
     assert f"the first and the newest of {LISTED + 2} children" in text
-    assert "proposals that became none: copy 2" in text
+    assert "failed attempts that became none: copy 2" in text
     assert "\x1b" not in text
     data = why_data(replace(view, story=more))
     assert [row["hinted"] for row in data["steps"]] == [False, True]
     assert len(data["proposals"]) == 7
     assert data["task"]["parent_id"] == "f" * 32
+    assert (data["task"]["proposal_id"], data["task"]["attempt_id"]) == (None, told.task.parent_id)
 
 
 def test_a_given_task_that_nobody_tried(view: WhyView) -> None:

@@ -1,6 +1,7 @@
-"""The code game: bugs in a real repository, planted and repaired by edits, judged by its tests.
+"""The code game: bugs in a real repository, planted and repaired by edits or with tools, judged by its tests.
 
-`CodeGame` and `Settings` are loaded when named, so that readers of the parts (`edits`, `mutate`) stay light.
+Both games (`CodeGame`, and with tools `TreeGame`) and `Settings` are loaded when named, so that readers of the parts
+(`edits`, `mutate`) stay light.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from selfplay.games.code.game import CodeGame
     from selfplay.games.code.opened import Settings
+    from selfplay.games.code.tree_game import TreeGame
 
-__all__ = ["CodeGame", "Settings"]
+__all__ = ["CodeGame", "Settings", "TreeGame"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from selfplay.games.code.opened import Settings
 
         return Settings
+    if name == "TreeGame":
+        from selfplay.games.code.tree_game import TreeGame
+
+        return TreeGame
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

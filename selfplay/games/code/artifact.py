@@ -7,7 +7,7 @@ Two of the five are never used: `test_script.sh` and the parser. The tests are s
 package's own program (`inside`, `report`). A proposer that writes the parser decides what passed, and could prove any
 bug and any repair; so what it sends is named in `unused`, and that is all.
 
-What is not covered: whether it is a bug (`checks`). Nothing mints second-order bugs yet.
+What is not covered: whether it is a bug (`checks`), and second-order bugs in the form of one edit (`children`).
 
 Example:
     >>> found = of_files({"test_files.txt": b"tests/test_a.py\\n", "bug_patch.diff": b"", "test_patch.diff": b""})

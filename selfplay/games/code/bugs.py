@@ -16,11 +16,12 @@ import ast
 import difflib
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from selfplay.games import duplicates
 from selfplay.games.code import edits
 from selfplay.games.code.survey import Function, functions_of
 from selfplay.games.code.verify import Budget, Change, Ended, Run
@@ -78,6 +79,12 @@ class Reason(StrEnum):
     """Quarantined: it accepts the bug where the test files are deleted."""
     CONTROL_CONFTEST = "control_conftest"
     """Quarantined: it accepts the bug where a conftest calls every test passed."""
+    SAME_AS_ORIGINAL = "same_as_original"
+    """A failed attempt left the clean function: no child."""
+    SAME_AS_PARENT = "same_as_parent"
+    """A failed attempt left the bug that it was to repair: no child."""
+    TOO_FAR = "too_far"
+    """A failed attempt left more lines changed than one repair may edit: no child."""
     TESTS_FAIL = "tests_fail"
     """An attempt left a test failing."""
     FORGED = "forged"
@@ -88,8 +95,16 @@ class Reason(StrEnum):
     """The machine failed; nothing was decided."""
 
 
+UNREADABLE = frozenset(
+    {Reason.TRUNCATED, *(f"edit_{reason}" for reason in edits.UNREAD)},
+)
+"""Reasons of a proposal in which no edit could be read at all."""
 CONTROLS = frozenset({Reason.CONTROL_GOLD, Reason.CONTROL_DELETED, Reason.CONTROL_CONFTEST})
 """Reasons for which a proposal is quarantined."""
+
+
+CUT = "the reply reached its limit before it ended"
+"""Why a truncated reply is nothing."""
 
 
 @record
@@ -171,11 +186,31 @@ def unfinished(run: Run, *, path: str) -> Problem:
     return Problem(reason=reason, why=run.detail)
 
 
-def key_of(bug: Bug) -> str:
-    """What two copies of one bug share: the place, and the program with layout and comments taken away."""
-    tree = edits.definition(bug.source)
+def key_of(function: Function, buggy: str, failing: Iterable[str]) -> str:
+    """What copies of one bug share: the function, the places in it, the failing tests, and what the change does there.
+
+    Layout, comments and the names of local variables do not count: functions are compared as `duplicates.plain` has
+    them, and a place is a line of that. So the same change on another line that reads alike is another bug.
+    """
+    old, new = (_plain(source).splitlines() for source in (function.source, buggy))
+    change = list(difflib.unified_diff(old, new, n=0, lineterm=""))
+    places = [f"{function.name} {line}" for line in change if line.startswith("@@")]
+    return f"{function.name}:{duplicates.code_key(places, failing, chr(10).join(change))}"
+
+
+def _plain(source: str) -> str:
+    tree = edits.definition(source)
     assert tree is not None
-    return f"{bug.target.function.name}:{digest(ast.dump(tree))}"
+    return duplicates.plain(tree)
+
+
+def whereabouts(clean: str, buggy: str) -> str:
+    """The lines of the broken function that are not the clean one's, without what they were: `look at line 6`."""
+    matcher = difflib.SequenceMatcher(None, clean.split("\n"), buggy.split("\n"), autojunk=False)
+    spans = [(first, last) for kind, _, _, first, last in matcher.get_opcodes() if kind != "equal"]
+    # note: where lines are only missing, the one that stands behind them is named.
+    lines = [str(line + 1) for first, last in spans for line in range(first, max(last, first + 1))]
+    return f"look at line {lines[0]}" if len(lines) == 1 else f"look at lines {', '.join(lines)}"
 
 
 def diff(old: str, new: str, *, path: str) -> str:

@@ -96,11 +96,16 @@ async def examine(reply: str, *, target: Target, grounds: Grounds) -> Bug | Prob
     Raises:
         SandboxInfraError: the machine failed; nothing was decided.
     """
-    function = target.function
-    edit = edits.parse(reply, source=function.source)
+    source = target.function.source
+    edit = edits.parse(reply, source=source)
     if isinstance(edit, edits.Refusal):
         return Problem(reason=f"edit_{edit.reason}", why=edit.why)
-    change = bugs.changed(target, edits.apply(function.source, edit))
+    return await examine_edited(edits.apply(source, edit), edit=edit, target=target, grounds=grounds)
+
+
+async def examine_edited(source: str, *, edit: edits.Edit, target: Target, grounds: Grounds) -> Bug | Problem:
+    """The same of a function that is `source` by now; `edit` is the last one that was made to it."""
+    function, change = target.function, bugs.changed(target, source)
     problem = bugs.why_not_loadable(target, change)
     if problem is not None:
         return replace(problem, edit=edit)

@@ -74,6 +74,10 @@ class Reason(StrEnum):
     """The edit changes the docstring."""
 
 
+UNREAD = frozenset({Reason.TOO_LONG, Reason.NOT_TEXT, Reason.EMPTY, Reason.NO_EDIT, Reason.MALFORMED})
+"""Reasons of replies that say no edit; the others say one that is not allowed."""
+
+
 @record
 class Edit:
     """New text for some lines of one function."""

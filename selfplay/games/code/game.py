@@ -15,26 +15,22 @@ Example:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from selfplay.games import Minted, kept_back
-from selfplay.games.code import bugs, checks, clean, controls, edits
+from selfplay.games import NO_TERMS, Minted, Terms, kept_back
+from selfplay.games.code import bugs, checks, children, controls, decisions, edits, opening
 from selfplay.games.code.bugs import Bug, Problem, Reason
 from selfplay.games.code.mutate import mutations
-from selfplay.games.code.needs import played_with
 from selfplay.games.code.opened import NAME, Opened, Settings
-from selfplay.games.code.source import fetch
-from selfplay.games.code.survey import survey
-from selfplay.games.code.verdict import Decision, decide, prepare
-from selfplay.games.code.verify import Verifier
-from selfplay.games.rewards import PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
+from selfplay.games.code.verdict import decide, prepare
+from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
 from selfplay.rollout import render
 from selfplay.sandbox import SandboxInfraError, SandboxProvider
 from selfplay.sandbox.wheels import Wheel
-from selfplay.types import Example, Fault, Role, Seed, Split, Task, Trajectory, Verdict, VerdictStage, draw, task_id
+from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, draw, task_id
 
 
 class CodeGame:
@@ -79,40 +75,60 @@ class CodeGame:
         """
         return (await self.opened()).seeds
 
-    def proposer_view(self, seed: Seed) -> Mapping[str, object]:
+    def proposer_view(self, seed: Seed, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
         """`function`: the clean function, numbered."""
         return {"function": edits.number(seed.payload["source"])}
 
-    def solver_view(self, task: Task) -> Mapping[str, object]:
-        """`function`: the broken function, numbered; `tests`: some failing tests and what they say, one a line."""
+    def solver_view(self, task: Task, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
+        """`function`: the broken function, numbered; `tests`: some failing tests and what they say, one a line.
+
+        `hint`: which lines to look at, or empty.
+        """
         tests = bugs.shown(dict(task.payload["failing"]), limit=self.settings.shown_tests)
-        return {"function": edits.number(task.payload["buggy"]), "tests": tests}
+        hint = bugs.whereabouts(task.payload["source"], task.payload["buggy"]) if terms.get("hint") else ""
+        return {"function": edits.number(task.payload["buggy"]), "tests": tests, "hint": hint}
 
     async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
         """A task where the reply is an edit that passes every check and control (`checks.CHECKS`, `controls`)."""
         if proposal.stop.truncated:
-            return Minted(verdict=_refused(proposal, Problem(reason=Reason.TRUNCATED, why=_CUT)), task=None)
-        opened = await self.opened()
-        target = opened.target(seed.payload)
-        try:
-            found = await checks.examine(proposal.reply, target=target, grounds=opened.grounds)
-            if isinstance(found, Problem):
-                return Minted(verdict=_refused(proposal, found), task=None)
-            task = await self._task(
-                found, opened=opened, seed=seed, step=proposal.step, parent_id=proposal.id, split=seed.split
+            return Minted(
+                verdict=decisions.refused(proposal, Problem(reason=Reason.TRUNCATED, why=bugs.CUT)), task=None
             )
+        opened = await self.opened()
+        finding = checks.examine(proposal.reply, target=opened.target(seed.payload), grounds=opened.grounds)
+        return await self._minted(proposal, finding, opened=opened, seed=seed, step=proposal.step)
+
+    async def mutate(self, parent: Task, attempt: Trajectory, *, step: int) -> Minted:
+        """A task where the function, as the attempt left it, passes every check and control of a proposal (`children`).
+
+        All tests that reach the function are asked, not only those that decide the parent.
+        """
+        opened = await self.opened()
+        seed = next(seed for seed in opened.seeds if seed.id == parent.seed_id)
+        target = opened.target(seed.payload)
+        finding = children.examine(attempt, parent.payload, target=target, grounds=opened.grounds)
+        return await self._minted(attempt, finding, opened=opened, seed=seed, step=step)
+
+    async def _minted(
+        self, origin: Trajectory, finding: Awaitable[Bug | Problem], *, opened: Opened, seed: Seed, step: int
+    ) -> Minted:
+        try:
+            found = await finding
+            if isinstance(found, Problem):
+                return Minted(verdict=decisions.refused(origin, found), task=None)
+            task = await self._task(found, opened=opened, seed=seed, step=step, parent_id=origin.id, split=seed.split)
         except SandboxInfraError as error:
-            return Minted(verdict=_undecided(proposal, "mint", error), task=None)
+            return Minted(verdict=decisions.undecided(origin, "mint", error), task=None)
         if isinstance(task, Problem):
-            return Minted(verdict=_refused(proposal, replace(task, edit=found.edit)), task=None)
+            return Minted(verdict=decisions.refused(origin, replace(task, edit=found.edit)), task=None)
         verdict = Verdict(
-            trajectory_id=proposal.id,
+            trajectory_id=origin.id,
             stage="mint",
             valid=True,
             passed=None,
             reward=None,
             reason=Reason.VALID,
-            why=f"{len(found.failing)} of {len(found.tests)} tests fail twice: {_some(found.failing)}",
+            why=f"{len(found.failing)} of {len(found.tests)} tests fail twice: {decisions.some(found.failing)}",
             task_id=task.id,
             evidence=_evidence(found),
         )
@@ -127,10 +143,10 @@ class CodeGame:
         payload = task.payload
         evidence: dict[str, Any] = {}
         if attempt.stop.truncated:
-            return self._judged(attempt, False, Reason.TRUNCATED, _CUT, evidence, valid=False)
+            return self._failed(attempt, Reason.TRUNCATED, bugs.CUT, evidence)
         edit = edits.parse(attempt.reply, source=payload["buggy"])
         if isinstance(edit, edits.Refusal):
-            return self._judged(attempt, False, f"edit_{edit.reason}", edit.why, evidence, valid=False)
+            return self._failed(attempt, f"edit_{edit.reason}", edit.why, evidence)
         candidate = edits.apply(payload["buggy"], edit)
         target = opened.target(payload)
         change = bugs.changed(target, candidate)
@@ -138,38 +154,21 @@ class CodeGame:
         evidence["diff"] = bugs.diff(payload["buggy"], candidate, path=payload["path"])
         problem = bugs.why_not_loadable(target, change)
         if problem is not None:
-            return self._judged(attempt, False, problem.reason, problem.why, evidence, valid=False)
+            return self._failed(attempt, problem.reason, problem.why, evidence)
         try:
             files = {change.path: change.text.encode()}
             found = await decide(opened.verifier, payload, files=files, budget=target.budget)
         except SandboxInfraError as error:
-            return _undecided(attempt, "judge", error)
-        evidence["run"] = found.run.key
-        return self._decided(attempt, found, task, evidence)
+            return decisions.undecided(attempt, "judge", error)
+        failing = [test for test, _ in payload["failing"]]
+        worth, path = self._solver_reward, payload["path"]
+        return decisions.decided(attempt, found, failing=failing, path=path, evidence=evidence, worth=worth)
 
-    def grade(self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict]) -> Verdict:
+    def grade(
+        self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict], *, beside: Beside = ALONE
+    ) -> Verdict:
         """The proposer's reward from its task's solve rate; None where the mint or too many attempts are undecided."""
-        decided = [verdict.passed for verdict in judged if verdict.passed is not None]
-        passed = sum(decided)
-        # note: a control tries the judges, so nobody is paid for it and nobody pays.
-        unpaid = minted.fault is not None or minted.reason in bugs.CONTROLS
-        reward = None if unpaid else self._proposer_reward(minted.valid, passed, len(decided))
-        reason, why = minted.reason, minted.why
-        if minted.valid:
-            reason = "undecided" if reward is None else "graded"
-            why = f"{passed} of {len(decided)} attempts repaired it"
-        return Verdict(
-            trajectory_id=proposal.id,
-            stage="grade",
-            valid=minted.valid,
-            passed=None,
-            reward=reward,
-            reason=reason,
-            why=why,
-            task_id=minted.task_id,
-            parts={"solve_rate": passed / len(decided)} if decided and minted.valid else {},
-            fault=minted.fault,
-        )
+        return decisions.graded(proposal, minted, judged, worth=self._proposer_reward, beside=beside)
 
     def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:
         """Warm-up examples of both roles, of train functions outside the dev set and of the standard library.
@@ -183,7 +182,7 @@ class CodeGame:
             Example(
                 role=roles[one.role].name,
                 source=one.origin,
-                prompt=render(roles[one.role], one.variables),
+                prompt=render(roles[one.role], {**one.variables, "hint": ""}),
                 replies=one.replies,
             )
             for one in made
@@ -218,15 +217,13 @@ class CodeGame:
         """The repository, surveyed once; raises what `seeds` raises."""
         async with self._opening:
             if self._opened is None:
-                repository = await asyncio.to_thread(fetch, self._source, cache=self._cache)
-                repository = played_with(repository, self._wheels)
-                verifier = Verifier(repository, provider=self._provider, workers=self.settings.workers)
-                found = await survey(verifier, rules=self.settings.rules, cache=self._cache)
-                roots = verifier.suite.roots
-                await clean.check(self._provider, archive=verifier.archive, repository=repository, roots=roots)
-                opened = Opened(found, verifier=verifier, source=self._source, settings=self.settings)
-                await opened.rehearse(cache=self._cache)
-                self._opened = opened
+                self._opened = await opening.opened_at(
+                    self._source,
+                    cache=self._cache,
+                    provider=self._provider,
+                    wheels=self._wheels,
+                    settings=self.settings,
+                )
             return self._opened
 
     async def _dev_task(self, seed: Seed, opened: Opened) -> Task | None:
@@ -249,7 +246,8 @@ class CodeGame:
             SandboxInfraError: the machine failed.
         """
         # note: a given task is another task than the same bug proposed in play, or that would be its duplicate.
-        key = bugs.key_of(bug) if split == "train" else f"{split}:{bugs.key_of(bug)}"
+        key = bugs.key_of(bug.target.function, bug.source, bug.failing)
+        key = key if split == "train" else f"{split}:{key}"
         name, budget = task_id(self._config_digest, game=NAME, key=key), bug.target.budget
         payload = {
             **{part: seed.payload[part] for part in ("path", "qualname", "line", "source", "doc")},
@@ -279,47 +277,10 @@ class CodeGame:
             parent_id=parent_id,
         )
 
-    def _decided(self, attempt: Trajectory, found: Decision, task: Task, evidence: dict[str, Any]) -> Verdict:
-        for name, value in (("dropped", found.dropped), ("flags", found.flags)):
-            evidence |= {name: dict(value) if isinstance(value, Mapping) else list(value)} if value else {}
-        evidence |= {"differential": asdict(found.compared)} if found.compared else {}
-        if found.kind == "unfinished":
-            problem = bugs.unfinished(found.run, path=task.payload["path"])
-            return self._judged(attempt, False, problem.reason, problem.why, evidence)
-        before = {test for test, _ in task.payload["failing"]}
-        if found.kind == "failed":
-            evidence["failing"] = [[test, said] for test, said in found.failed.items()]
-            still = "still fails" if set(found.failed) & before else "fails now, and passed before"
-            return self._judged(attempt, False, Reason.TESTS_FAIL, f"{_some(found.failed)} {still}", evidence)
-        if found.kind == "passed":
-            why = f"all {len(found.run.passed)} tests pass, {len(before)} of them failed before"
-            return self._judged(attempt, True, Reason.PASSED, why, evidence)
-        reason = Reason.FORGED if found.kind == "forged" else Reason.SUSPICIOUS
-        return self._judged(attempt, found.passed, reason, found.why, evidence, valid=found.passed is None)
-
-    def _judged(
-        self,
-        attempt: Trajectory,
-        passed: bool | None,
-        reason: str,
-        why: str,
-        evidence: Mapping[str, Any],
-        *,
-        valid: bool = True,
-    ) -> Verdict:
-        return Verdict(
-            trajectory_id=attempt.id,
-            stage="judge",
-            valid=valid,
-            passed=passed,
-            reward=None if passed is None else self._solver_reward(passed),
-            reason=reason,
-            why=why,
-            evidence=evidence,
-        )
-
-
-_CUT = "the reply reached its limit before it ended"
+    def _failed(self, attempt: Trajectory, reason: str, why: str, evidence: Mapping[str, Any]) -> Verdict:
+        """An attempt that no test had to decide."""
+        worth = self._solver_reward
+        return decisions.judged(attempt, False, reason, why, evidence, worth=worth, valid=False)
 
 
 def _evidence(bug: Bug) -> Mapping[str, Any]:
@@ -332,40 +293,3 @@ def _evidence(bug: Bug) -> Mapping[str, Any]:
         "run": bug.first.key,
         **({"num_dead_hunks": len(bug.dropped), "dead_hunks": list(bug.dropped)} if bug.dropped else {}),
     }
-
-
-def _refused(proposal: Trajectory, problem: Problem) -> Verdict:
-    evidence: dict[str, Any] = {"edit": problem.edit.text} if problem.edit else {}
-    if problem.failing:
-        evidence["failing"] = [[test, said] for test, said in problem.failing.items()]
-    return Verdict(
-        trajectory_id=proposal.id,
-        stage="mint",
-        valid=False,
-        passed=None,
-        reward=None,
-        reason=problem.reason,
-        why=problem.why,
-        evidence=evidence,
-    )
-
-
-def _undecided(trajectory: Trajectory, stage: VerdictStage, error: SandboxInfraError) -> Verdict:
-    """No decision: the machine failed, not the player."""
-    return Verdict(
-        trajectory_id=trajectory.id,
-        stage=stage,
-        valid=False,
-        passed=None,
-        reward=None,
-        reason=Reason.FAULT,
-        why=f"the sandbox failed: {error}",
-        fault=Fault(culprit="sandbox", where="sandbox", message=str(error), detail=error.hint),
-    )
-
-
-def _some(failing: Mapping[str, str]) -> str:
-    """The first failing test with its message, and how many more there are."""
-    test, said = next(iter(failing.items()))
-    more = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
-    return f"{bugs.short(test)} ({said}){more}"

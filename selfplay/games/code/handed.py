@@ -21,6 +21,7 @@ import io
 import os
 import tarfile
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -34,6 +35,7 @@ _GIT = frozenset({".git/HEAD", ".git/config", ".git/index", ".git/refs/heads/mai
 """What a repository of one commit needs, beside its objects."""
 
 
+_MAKING = threading.Lock()
 _FORMAT = 1
 """Changes whenever equal files would make another tree."""
 
@@ -61,12 +63,14 @@ def handed(repository: Repository, *, files: Files, cache: Path) -> Handed:
     told = {path: None if body is None else hashlib.sha256(body).hexdigest() for path, body in files.items()}
     name = digest("handed", _FORMAT, repository.digest, sorted(told.items()))
     made = Handed(archive=cache / "handed" / f"{name}.tar", base=cache / "handed" / f"{name}.base.tar")
-    if not (made.archive.is_file() and made.base.is_file()):
-        made.base.parent.mkdir(parents=True, exist_ok=True)
-        aside = made.base.with_suffix(f".{os.getpid()}")
-        _pack(_laid_over(repository, files), aside)
-        aside.replace(made.base)
-        solver_tree(repository, files=files, path=made.archive)
+    # note: git's library changes the process's working folder while it adds files, so that one thread makes trees.
+    with _MAKING:
+        if not (made.archive.is_file() and made.base.is_file()):
+            made.base.parent.mkdir(parents=True, exist_ok=True)
+            aside = made.base.with_suffix(_own())
+            _pack(_laid_over(repository, files), aside)
+            aside.replace(made.base)
+            solver_tree(repository, files=files, path=made.archive)
     return made
 
 
@@ -80,7 +84,7 @@ def solver_tree(repository: Repository, *, files: Files, path: Path) -> str:
         NotReady: git is not there.
     """
     kept = _laid_over(repository, files)
-    aside = path.with_suffix(f".{os.getpid()}")
+    aside = path.with_suffix(_own())
     with tempfile.TemporaryDirectory(prefix="selfplay-handed-") as folder:
         commit = committed(kept, Path(folder, "tree"))
         git = {name: Path(folder, "tree", name).read_bytes() for name in _needed(Path(folder, "tree"))}
@@ -166,6 +170,11 @@ def _object(name: str, content: bytes) -> tuple[bytes, bytes]:
 def _laid_over(repository: Repository, files: Files) -> dict[str, bytes]:
     tree = {one: (repository.root / one).read_bytes() for one in repository.files} | dict(files)
     return {one: content for one, content in tree.items() if content is not None}
+
+
+def _own() -> str:
+    """An ending that nobody else writes under at the same time, in this process or another."""
+    return f".{os.getpid()}-{threading.get_ident()}"
 
 
 def _needed(tree: Path) -> Iterator[str]:

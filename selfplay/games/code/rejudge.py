@@ -12,6 +12,7 @@ from selfplay.games.code.bugs import Problem
 from selfplay.games.code.game import CodeGame
 from selfplay.games.code.source import Repository
 from selfplay.games.code.survey import Function
+from selfplay.games.code.tree_game import TreeGame
 from selfplay.games.code.verdict import Decision
 from selfplay.games.code.verify import Budget
 from selfplay.types import Task, record
@@ -43,7 +44,7 @@ class Made:
     """As weakened."""
 
 
-async def proved(game: CodeGame, task: Task) -> Proof:
+async def proved(game: CodeGame | TreeGame, task: Task) -> Proof:
     """Run the controls of a task.
 
     Raises:
@@ -51,7 +52,7 @@ async def proved(game: CodeGame, task: Task) -> Proof:
         ValueError: the task is not of this tree.
     """
     opened, payload = await game.opened(), task.payload
-    budget = opened.target(payload).budget
+    budget = opened.target(payload).budget if "buggy" in payload else opened.budget(payload["tests"])
     made = made_of(task, repository=opened.verifier.repository)
     gold = await verdict.decide(opened.verifier, payload, files={}, budget=budget)
     noop = await verdict.decide(opened.verifier, payload, files=made.code, budget=budget)

@@ -105,7 +105,12 @@ def _row(task: Task, failing: Sequence[str], *, packed: Packed, hashes: Mapping[
 
 def _statement(payload: Mapping[str, Any]) -> str:
     said = "\n".join(f"- {test}: {message}" for test, message in payload["failing"])
-    return f"`{payload['qualname']}` in {payload['path']} is broken. These tests fail:\n\n{said}\n"
+    # note: a bug that was planted with tools may be in several places, and tells them.
+    [first, *others] = payload.get("touched") or [f"{payload['path']}::{payload['qualname']}"]
+    path, _, name = first.partition("::")
+    where = f"{path} and {len(others)} more" if others else path
+    what = f"`{name}` in {where}" if name else where
+    return f"{what} is broken. These tests fail:\n\n{said}\n"
 
 
 def _script(repository: Repository, tests: Sequence[str]) -> str:

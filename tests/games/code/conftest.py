@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import textwrap
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -16,8 +15,8 @@ from selfplay.games import Minted
 from selfplay.games.code import CodeGame, Settings
 from selfplay.games.code.survey import Rules
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
-from selfplay.sandbox.select import preflight
 from selfplay.types import Role, Seed, Stop, Task, Trajectory, Turn, Verdict
+from tests.backends import needed
 
 T = TypeVar("T")
 
@@ -206,11 +205,7 @@ def trajectory(reply: str, *, stage: Literal["propose", "attempt"], stop: Stop =
 @pytest.fixture(scope="session")
 def bubblewrap() -> None:
     """Skip where bubblewrap is not ready, or fail where SELFPLAY_REQUIRE_BUBBLEWRAP=1 says that it must be."""
-    tried = preflight("bubblewrap")
-    if not tried.ready:
-        if os.environ.get("SELFPLAY_REQUIRE_BUBBLEWRAP") == "1":
-            pytest.fail(f"{tried.what} ({tried.fix})")
-        pytest.skip(f"{tried.what} ({tried.fix})")
+    needed("bubblewrap")
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 import pytest
 
 from selfplay.games.code import bugs
 from selfplay.games.code.bugs import Problem, Reason, Target
-from selfplay.games.code.survey import functions_of
+from selfplay.games.code.survey import Function, functions_of
 from selfplay.games.code.verify import Budget, Ended, Run
 
 BUDGET = Budget(cpu_seconds=1.0, seconds=10.0)
@@ -88,3 +89,85 @@ def test_names_and_messages_for_people() -> None:
     assert bugs.shown(failing, limit=2) == "TestA::test_b[1]: assert 1 == 2\ntest_c: no"
     assert bugs.short(f"a.py::{'x' * 80}") == "x" * 57 + "..."
     assert bugs.diff("a\n", "b\n", path="m.py") == "--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a\n+b\n"
+
+
+CLEAN = """    def scale(self, values, by):
+        # each of them
+        out = []
+        for value in values:
+            out.append(value * by)
+        total = sum(out)
+        self.seen += 1
+        self.seen += 1
+        return out, total
+"""
+FAILING = ("t.py::test_a", "t.py::test_b")
+
+
+def key(*changes: tuple[str, str], failing: Sequence[str] = FAILING, source: str = CLEAN) -> str:
+    buggy = source
+    for old, new in changes:
+        assert old in buggy
+        buggy = buggy.replace(old, new, 1)
+    function = Function(path="m.py", qualname="A.scale", line=1, source=source, doc="", tests=FAILING)
+    return bugs.key_of(function, buggy, failing)
+
+
+BUG = ("total = sum(out)", "total = sum(out[1:])")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [BUG, ("value * by", "value*by")],
+        [BUG, ("# each of them", "# all of them, in order")],
+        [BUG, ("sum(out[1:])", "(sum( out[ 1 : ] ))  # the rest")],
+        [BUG, ("out = []", "out = [];")],
+        [("total = sum(out)", "whole = sum(out[1:])"), ("return out, total", "return out, whole")],
+        [BUG, ("for value in", "for one in"), ("append(value", "append(one")],
+    ],
+    ids=["spaces", "comment", "brackets", "semicolon", "another local", "a loop's variable"],
+)
+def test_copies_share_a_key(changes: list[tuple[str, str]]) -> None:
+    assert key(*changes) == key(BUG)
+    assert key(*changes, failing=FAILING[::-1]) == key(BUG)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("total = sum(out)", "total = sum(out[2:])")],
+        [("total = sum(out)", "total = sum(out[:1])")],
+        [("total = sum(out)", "total = sum(values[1:])")],
+        [("total = sum(out)", "total = sum(by[1:])")],
+        [("total = sum(out)", "total = max(out[1:])")],
+        [BUG, ("return out, total", "return total, out")],
+        [BUG, ("self.seen += 1", "self.met += 1")],
+    ],
+)
+def test_another_change_is_another_bug_though_the_same_tests_fail(changes: list[tuple[str, str]]) -> None:
+    assert key(*changes) != key(BUG)
+
+
+def test_other_failing_tests_are_another_bug() -> None:
+    assert key(BUG, failing=FAILING[:1]) != key(BUG)
+
+
+def test_the_same_change_of_two_equal_lines_is_two_bugs() -> None:
+    first = key(("self.seen += 1", "self.seen -= 1"))
+    second = key(("self.seen += 1\n        return", "self.seen -= 1\n        return"))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("out = []", "out = [0]", "look at line 3"),
+        ("self.seen += 1\n        self.seen += 1", "self.seen -= 1\n        self.seen -= 1", "look at lines 7, 8"),
+        ("        total = sum(out)\n", "", "look at line 6"),
+        ("        return out, total\n", "        total = 1\n        return out, total\n", "look at line 9"),
+    ],
+)
+def test_a_hint_names_the_place_and_not_what_was_there(old: str, new: str, words: str) -> None:
+    buggy = CLEAN.replace(old, new)
+    assert bugs.whereabouts(CLEAN, buggy) == words

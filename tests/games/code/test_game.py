@@ -42,6 +42,8 @@ def test_views_hold_what_the_prompts_name(table, task) -> None:
     view = table.game.solver_view(task)
     assert "6|    total = a - b" in str(view["function"])
     assert view["tests"] == "test_add[1-2]: assert -1 == (1 + 2)\ntest_add[3-4]: assert -1 == (3 + 4)"
+    assert view["hint"] == ""
+    assert table.game.solver_view(task, terms={"hint": True}) == {**view, "hint": "look at line 6"}
 
 
 def test_a_bug_becomes_a_task(table) -> None:
@@ -54,9 +56,14 @@ def test_a_bug_becomes_a_task(table) -> None:
     assert minted.task is not None
     assert minted.task.payload["source"] == table.by_name["add"].payload["source"]
     assert len(minted.task.payload["tests"]) == 4
-    again = table.mint("add", "6|    total = a - b  # the same")
-    assert again.task is not None
-    assert again.task.id == minted.task.id
+    for copy in ("6|    total = a - b  # the same", "6|    found = (a -  b)\n7|    return found"):
+        again = table.mint("add", copy)
+        assert again.task is not None
+        assert again.task.id == minted.task.id
+    other = table.mint("add", "6|    total = b - a").task
+    assert other is not None
+    assert [test for test, _ in other.payload["failing"]] == [test for test, _ in minted.task.payload["failing"]]
+    assert other.id != minted.task.id
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
-"""One role, one subject -> a Trajectory.
+"""The single-turn form of a play: a prompt and one reply.
 
-`Player.play` renders the role's prompt, samples the reply and returns the record. The single-turn
-form is all that is here: an agent with tools is a longer loop over the same records, in which the
-next prompt has the previous ids as an exact prefix.
+`Player.play` renders the role's prompt, samples the reply and returns the record.
 
-Not here: which plays are owed (`loop`), what a reply is worth (`games`).
+Not here: plays with tools (`talk`), which plays are owed (`loop`), what a reply is worth (`games`).
 
 Example:
     >>> player = Player(policy=policy, config_digest="c0ffee", seed=0)
@@ -17,12 +15,13 @@ import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jinja2
 
 from selfplay.errors import UserError
 from selfplay.policy import Policy, Request, Tokenizer
-from selfplay.types import Role, Sampling, Stage, Trajectory, Turn, draw, play_id, record
+from selfplay.types import Fault, Role, Sampling, Stage, Stop, Trajectory, Turn, draw, play_id, record
 
 
 @record
@@ -63,15 +62,22 @@ def encode(role: Role, text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     return tokenizer.encode_chat(text) if role.template == "chat" else tokenizer.encode(text)
 
 
-def request_of(play: Play, prompt_ids: tuple[int, ...], *, seed: int) -> Request:
-    """What is asked of the policy: a pure function of the place, the prompt and the run's seed."""
+def request_of(
+    play: Play, prompt_ids: tuple[int, ...], *, seed: int, turn: int = 0, room: int | None = None
+) -> Request:
+    """What is asked of the policy: a pure function of the place, the prompt and the run's seed.
+
+    `turn` counts the replies before this one; `room` are the tokens that it may have beside the role's own limits.
+    """
     place = (play.step, play.stage, play.role.name, play.subject_id, play.index, play.attempt)
+    later = (turn,) if turn else ()
+    most = min(play.role.sampling.max_tokens, play.role.limits.tokens)
     sampling = Sampling(
         temperature=play.role.sampling.temperature,
-        max_tokens=min(play.role.sampling.max_tokens, play.role.limits.tokens),
+        max_tokens=most if room is None else min(most, room),
         stop=play.role.sampling.stop,
     )
-    return Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(seed, *place))
+    return Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(seed, *place, *later))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,24 +105,48 @@ class Player:
             logprobs=completion.logprobs,
             text=tokenizer.decode(completion.token_ids),
         )
-        return Trajectory(
-            id=play_id(
-                self.config_digest,
-                step=play.step,
-                stage=play.stage,
-                role=play.role.name,
-                subject_id=play.subject_id,
-                index=play.index,
-                attempt=play.attempt,
-            ),
+        return record_of(
+            play,
+            self.config_digest,
+            turns=(Turn(speaker="prompt", token_ids=prompt_ids, text=prompt), reply),
+            stop=completion.stop,
+            policy_version=completion.policy_version,
+            seconds=time.monotonic() - started,
+        )
+
+
+def record_of(
+    play: Play,
+    config_digest: str,
+    *,
+    turns: tuple[Turn, ...],
+    stop: Stop,
+    policy_version: tuple[int, int],
+    seconds: float,
+    product: Mapping[str, Any] | None = None,
+    fault: Fault | None = None,
+) -> Trajectory:
+    """What was played, at its place."""
+    return Trajectory(
+        id=play_id(
+            config_digest,
             step=play.step,
             stage=play.stage,
             role=play.role.name,
             subject_id=play.subject_id,
             index=play.index,
             attempt=play.attempt,
-            turns=(Turn(speaker="prompt", token_ids=prompt_ids, text=prompt), reply),
-            stop=completion.stop,
-            policy_version=completion.policy_version,
-            seconds=time.monotonic() - started,
-        )
+        ),
+        step=play.step,
+        stage=play.stage,
+        role=play.role.name,
+        subject_id=play.subject_id,
+        index=play.index,
+        attempt=play.attempt,
+        turns=turns,
+        stop=stop,
+        policy_version=policy_version,
+        fault=fault,
+        product=product or {},
+        seconds=seconds,
+    )

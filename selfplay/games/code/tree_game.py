@@ -1,0 +1,387 @@
+"""The code game played with tools: a whole repository is broken, hidden from its tests, and repaired in a sandbox.
+
+The agentic form of Self-play SWE-RL (arXiv 2512.18552; research note `selfplay-papers.md` §A): a proposer explores the
+clean tree and hands over the five files of an artifact; a solver is handed the broken tree with the weakened tests, and
+its repair is what differs in its work tree.
+
+What is covered: `TreeGame`, which implements `Game` and `GivesTools`. Seeds are those of the other form (`CodeGame`),
+so that what is held out is the same for both: a proposer is told the module of its seed's function and explores by
+itself, and what changes a function that is held out is no task. Tools are given one play at a time, and at most as many
+plays have them as sandboxes may run at once. Held-out tasks are the procedural bugs of the other form, as artifacts.
+
+What is not covered: warm-up examples (`parts` refuses a warm-up), the strategy by history, since a tree that is handed
+out has none.
+
+Example:
+    >>> game = TreeGame(source="pypi:toolz==1.2.0", provider=BubblewrapProvider(), ...)  # doctest: +SKIP
+    >>> tools = await game.toolbox(game.proposer, seed)  # doctest: +SKIP
+    >>> await tools.call(Call(name="bash", arguments={"command": "ls"}))  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shlex
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from selfplay.games import NO_TERMS, Minted, Terms, kept_back
+from selfplay.games.code import agentic, bugs, checks, decisions, opening
+from selfplay.games.code.agentic import TreeBug
+from selfplay.games.code.bugs import Bug, Problem, Reason
+from selfplay.games.code.mutate import mutations
+from selfplay.games.code.opened import NAME, Opened, Settings
+from selfplay.games.code.verify import Verifier
+from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
+from selfplay.sandbox import SandboxInfraError, SandboxProvider, SandboxSpec
+from selfplay.sandbox.wheels import Wheel
+from selfplay.tools import Allowance, Answer, Call, Toolbox, ToolSpec
+from selfplay.tools.workbench import Workbench
+from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, draw, task_id
+
+REMOVAL = "removal"
+"""The strategy where a choice names none."""
+NO_SUBMIT = "no_submit"
+"""The play ended, and nothing was handed over."""
+HELD_OUT = "touches_held_out"
+"""The bug changes a function that is held out for examinations."""
+TOO_LONG = "weakening_too_long"
+"""What the tests lose is too long to be shown to a solver."""
+_SHOWN = 40
+"""Held-out functions that a proposer is told, those of its module before others."""
+
+
+class TreeGame:
+    """Implements `Game` and `GivesTools` with artifacts as proposals and differences of work trees as attempts."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        cache: Path,
+        provider: SandboxProvider,
+        proposer: Role,
+        solver: Role,
+        config_digest: str,
+        settings: Settings | None = None,
+        wheels: Sequence[Wheel] = (),
+        proposer_reward: ProposerReward | None = None,
+        solver_reward: SolverReward | None = None,
+    ) -> None:
+        self.proposer = proposer
+        self.solver = solver
+        self.settings = settings or Settings()
+        self._source = source
+        self._cache = cache
+        self._provider = provider
+        self._wheels = tuple(wheels)
+        self._config_digest = config_digest
+        self._proposer_reward = proposer_reward or SelfPlaySwe()
+        self._solver_reward = solver_reward or PlusMinusOne()
+        self._opening = asyncio.Lock()
+        self._opened: Opened | None = None
+        self._room = asyncio.Semaphore(max(1, self.settings.workers))
+
+    async def seeds(self) -> Sequence[Seed]:
+        """Every playable function, as in `CodeGame`.
+
+        Raises:
+            UserError, NotReady, SandboxInfraError: as `opening.opened_at`.
+        """
+        return (await self.opened()).seeds
+
+    def proposer_view(self, seed: Seed, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
+        """`package`, `command` (runs the tests), `module` (where to look), `strategy`; what a bug has to reach:
+        `min_files`, `min_failing`; `kept`: functions that must stay as they are, one a line, or empty.
+        """
+        opened = self._surveyed()
+        return {
+            "package": opened.verifier.repository.name,
+            "command": _command(opened),
+            "module": seed.payload["path"],
+            "strategy": str(terms.get("strategy") or REMOVAL),
+            "min_files": self.settings.thresholds.min_changed_files,
+            "min_failing": self.settings.thresholds.min_failing_tests,
+            "kept": "\n".join(_kept(opened, near=seed.payload["path"])),
+        }
+
+    def solver_view(self, task: Task, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
+        """`package`, `command`; `specification`: what the tests lost, as a diff that gives it back; `tests`: some
+        failing tests and what they say, one a line; `hint`: what was changed, or empty.
+        """
+        opened = self._surveyed()
+        return {
+            "package": opened.verifier.repository.name,
+            "command": _command(opened),
+            "specification": task.payload["specification"],
+            "tests": bugs.shown(dict(task.payload["failing"]), limit=self.settings.shown_tests),
+            "hint": f"look at {', '.join(task.payload['touched'])}" if terms.get("hint") else "",
+        }
+
+    async def toolbox(self, role: Role, subject: Seed | Task) -> Toolbox:
+        """The tools of one play: over the clean tree for a seed, over the broken one for a task. Waits for room.
+
+        Raises:
+            SandboxInfraError: git did not run.
+            NotReady: git is not there.
+        """
+        opened = await self.opened()
+        repository = opened.verifier.repository
+        await self._room.acquire()
+        try:
+            handover: Any
+            if isinstance(subject, Seed):
+                tree = await asyncio.to_thread(agentic.handed_to_proposer, repository, cache=self._cache)
+                handover = agentic.artifact_handover()
+            else:
+                job = agentic.handed_to_solver
+                tree = await asyncio.to_thread(job, subject.payload, repository=repository, cache=self._cache)
+                handover = agentic.patch_handover(tree)
+            spec = _spec(opened.verifier, archive=tree.archive, role=role)
+            allowance = Allowance(command_seconds=self.settings.seconds)
+            bench = Workbench(self._provider, spec, allowance=allowance, handover=handover)
+        except BaseException:
+            self._room.release()
+            raise
+        return _Roomed(bench, self._room)
+
+    async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
+        """A task where the artifact that was handed over passes every check and control (`agentic`)."""
+        opened = await self.opened()
+        files = proposal.product.get("files")
+        if not isinstance(files, Mapping):
+            return Minted(verdict=decisions.refused(proposal, _nothing(proposal)), task=None)
+        finding = agentic.examine_artifact(files, opened=opened)
+        return await self._minted(proposal, finding, opened=opened, seed=seed, step=proposal.step)
+
+    async def mutate(self, parent: Task, attempt: Trajectory, *, step: int) -> Minted:
+        """A task where the tree, as the failed attempt left it, is a bug of the second order."""
+        opened = await self.opened()
+        seed = next(seed for seed in opened.seeds if seed.id == parent.seed_id)
+        patch = attempt.product.get("patch")
+        if not isinstance(patch, str):
+            return Minted(verdict=decisions.refused(attempt, _nothing(attempt)), task=None)
+        finding = agentic.examine_child(patch, parent.payload, opened=opened)
+        return await self._minted(attempt, finding, opened=opened, seed=seed, step=step)
+
+    async def _minted(
+        self, origin: Trajectory, finding: Awaitable[TreeBug | Problem], *, opened: Opened, seed: Seed, step: int
+    ) -> Minted:
+        try:
+            found = await finding
+            if isinstance(found, Problem):
+                return Minted(verdict=decisions.refused(origin, found), task=None)
+            task = await self._task(found, opened=opened, seed=seed, step=step, parent_id=origin.id, split=seed.split)
+        except SandboxInfraError as error:
+            return Minted(verdict=decisions.undecided(origin, "mint", error), task=None)
+        if isinstance(task, Problem):
+            return Minted(verdict=decisions.refused(origin, task), task=None)
+        verdict = Verdict(
+            trajectory_id=origin.id,
+            stage="mint",
+            valid=True,
+            passed=None,
+            reward=None,
+            reason=Reason.VALID,
+            why=f"{len(found.failing)} of {len(found.tests)} tests fail twice: {decisions.some(found.failing)}",
+            task_id=task.id,
+            evidence=_evidence(found),
+        )
+        return Minted(verdict=verdict, task=task)
+
+    async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
+        """Passed where the tests of the listed files pass as they were before the weakening (`agentic.judge_patch`)."""
+        opened = await self.opened()
+        patch = attempt.product.get("patch")
+        if not isinstance(patch, str):
+            return self._failed(attempt, _nothing(attempt), {})
+        evidence: dict[str, Any] = {"diff": patch}
+        try:
+            found = await agentic.judge_patch(patch, task.payload, opened=opened)
+        except SandboxInfraError as error:
+            return decisions.undecided(attempt, "judge", error)
+        if isinstance(found, Problem):
+            return self._failed(attempt, found, evidence)
+        failing = [test for test, _ in task.payload["failing"]]
+        worth, path = self._solver_reward, str(task.payload["touched"][0]).partition("::")[0]
+        return decisions.decided(attempt, found, failing=failing, path=path, evidence=evidence, worth=worth)
+
+    def grade(
+        self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict], *, beside: Beside = ALONE
+    ) -> Verdict:
+        """As `CodeGame.grade`."""
+        return decisions.graded(proposal, minted, judged, worth=self._proposer_reward, beside=beside)
+
+    def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:
+        """None: nobody wrote down how an agent works."""
+        return ()
+
+    async def dev(self) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """None, as there is no warm-up."""
+        return (), ()
+
+    async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
+        """Held-out seeds, and one proved procedural bug in each of up to `count` of them that have one."""
+        opened = await self.opened()
+        offered = kept_back(opened.seeds)
+        tasks: list[Task] = []
+        at = 0
+        while len(tasks) < count and at < len(offered):
+            some = offered[at : at + count - len(tasks)]
+            found = await asyncio.gather(*(self._procedural(seed, opened) for seed in some))
+            tasks += [task for task in found if task is not None]
+            at += len(some)
+        return offered[:count], tuple(tasks)
+
+    async def aclose(self) -> None:
+        """Close every sandbox made here."""
+        if self._opened is not None:
+            await self._opened.verifier.aclose()
+        await self._provider.aclose()
+
+    async def opened(self) -> Opened:
+        """The repository, surveyed once; raises what `seeds` raises."""
+        async with self._opening:
+            if self._opened is None:
+                settings = dataclasses.replace(self.settings, rehearsed=0)
+                self._opened = await opening.opened_at(
+                    self._source, cache=self._cache, provider=self._provider, wheels=self._wheels, settings=settings
+                )
+            return self._opened
+
+    def _surveyed(self) -> Opened:
+        assert self._opened is not None, "seeds() comes first"
+        return self._opened
+
+    async def _procedural(self, seed: Seed, opened: Opened) -> Task | None:
+        """A task of one of the mutations that the other form would take for its held-out tasks."""
+        offered = sorted(mutations(seed.payload["source"]), key=lambda m: draw("dev", seed.id, m.edit.text))
+        for mutation in offered[:4]:
+            target = opened.target(seed.payload)
+            bug = await checks.examine(mutation.edit.text, target=target, grounds=opened.grounds)
+            found = await agentic.proved(bug.artifact, opened=opened) if isinstance(bug, Bug) else bug
+            if isinstance(found, TreeBug):
+                task = await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
+                if isinstance(task, Task):
+                    return task
+        return None
+
+    async def _task(
+        self, bug: TreeBug, *, opened: Opened, seed: Seed, step: int, parent_id: str | None, split: Split
+    ) -> Task | Problem:
+        """The task of a bug, with its canaries; a problem where it may not be played, or fails a control.
+
+        Raises:
+            SandboxInfraError: the machine failed.
+        """
+        problem = _why_not_played(bug, opened=opened, split=split, room=self.solver.limits.context // 2)
+        if problem is not None:
+            return problem
+        # note: a given task is another task than the same bug proposed in play, or that would be its duplicate.
+        key = bug.key if split == "train" else f"{split}:{bug.key}"
+        name = task_id(self._config_digest, game=NAME, key=key)
+        payload = await agentic.task_payload(bug, opened=opened, key=name, cache=self._cache)
+        if isinstance(payload, Problem):
+            return payload
+        return Task(
+            id=name,
+            game=NAME,
+            seed_id=seed.id,
+            key=key,
+            payload={**payload, "touched": list(bug.touched)},
+            split=split,
+            step=step,
+            parent_id=parent_id,
+        )
+
+    def _failed(self, attempt: Trajectory, problem: Problem, evidence: Mapping[str, Any]) -> Verdict:
+        """An attempt that no test had to decide."""
+        worth = self._solver_reward
+        return decisions.judged(attempt, False, problem.reason, problem.why, evidence, worth=worth, valid=False)
+
+
+class _Roomed:
+    """A toolbox that gives its place back when it is closed."""
+
+    def __init__(self, inner: Toolbox, room: asyncio.Semaphore) -> None:
+        self._inner = inner
+        self._room: asyncio.Semaphore | None = room
+
+    @property
+    def specs(self) -> Sequence[ToolSpec]:
+        return self._inner.specs
+
+    async def call(self, call: Call) -> Answer:
+        return await self._inner.call(call)
+
+    async def aclose(self) -> None:
+        room, self._room = self._room, None
+        try:
+            await self._inner.aclose()
+        finally:
+            if room is not None:
+                room.release()
+
+
+def _spec(verifier: Verifier, *, archive: Path, role: Role) -> SandboxSpec:
+    """The sandbox of one play: what tests import is found as the verifier finds it, and it outlives the play."""
+    plain = SandboxSpec(name="python")
+    roots = [f"{plain.workdir}/{root}" for root in verifier.suite.roots if root]
+    # note: a play's seconds leave out its waits for the sampler, which a sandbox lives through.
+    return dataclasses.replace(
+        plain,
+        archive=str(archive),
+        env={"PYTHONPATH": ":".join(roots)} if roots else {},
+        ttl_seconds=max(plain.ttl_seconds, 10 * role.limits.seconds),
+    )
+
+
+def _command(opened: Opened) -> str:
+    return shlex.join(["python", "-m", "pytest", "-q", *opened.verifier.suite.paths])
+
+
+def _kept(opened: Opened, *, near: str) -> list[str]:
+    """Names of held-out functions, those of the file `near` first."""
+    names = sorted((seed.payload["path"] != near, _name(seed)) for seed in opened.seeds if seed.split == "held_out")
+    return [name for _, name in names[:_SHOWN]]
+
+
+def _name(seed: Seed) -> str:
+    return f"{seed.payload['path']}::{seed.payload['qualname']}"
+
+
+def _why_not_played(bug: TreeBug, *, opened: Opened, split: Split, room: int) -> Problem | None:
+    """`room`: bytes that a solver can be shown of the specification."""
+    if split == "train":
+        kept = {_name(seed) for seed in opened.seeds if seed.split == "held_out"}
+        for name in bug.touched:
+            if name in kept:
+                why = f"the bug changes {name}, which is kept for examinations"
+                return Problem(reason=HELD_OUT, why=why, failing=bug.failing)
+    size = len(bug.specification.encode())
+    if size > room:
+        why = f"the weakening has {size} bytes, and a solver can be shown {room}"
+        return Problem(reason=TOO_LONG, why=why, failing=bug.failing)
+    return None
+
+
+def _nothing(played: Trajectory) -> Problem:
+    """A play without a product."""
+    calls = sum(len(turn.calls) for turn in played.turns)
+    why = f"the play ended ({played.stop}) after {calls} calls, and nothing was handed over"
+    return Problem(reason=NO_SUBMIT, why=why)
+
+
+def _evidence(bug: TreeBug) -> Mapping[str, Any]:
+    return {
+        "diff": bug.artifact.bug,
+        "failing": [[test, said] for test, said in bug.failing.items()],
+        "num_tests": len(bug.tests),
+        "num_files": len(bug.code),
+        **({"unused": list(bug.artifact.unused)} if bug.artifact.unused else {}),
+        **({"num_dead_hunks": len(bug.dropped), "dead_hunks": list(bug.dropped)} if bug.dropped else {}),
+    }

@@ -1,0 +1,103 @@
+"""The two roles of a run: read by name, and refused where they cannot play with each other.
+
+Not here: reading one role (`project`), the other parts (`parts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from selfplay.config import Config
+from selfplay.errors import UserError
+from selfplay.project import Project
+from selfplay.types import Role, record
+
+
+@record
+class Players:
+    """The two roles of a run."""
+
+    proposer: Role
+    solver: Role
+
+    @property
+    def temperature(self) -> float:
+        """Both sample at it."""
+        return self.proposer.sampling.temperature
+
+    @property
+    def horizon(self) -> int:
+        """Most sampled tokens of one play of either: what the loss `dr_grpo` divides by."""
+        return max(_sampled(self.proposer), _sampled(self.solver))
+
+    @property
+    def tools(self) -> bool:
+        """Both have tools; where one has, the other has too."""
+        return self.proposer.tools is not None
+
+    def trained(self, sides: Sequence[str]) -> tuple[str, ...]:
+        """Names of the roles that learn."""
+        return tuple(role.name for role in (self.proposer, self.solver) if role.side in sides)
+
+
+def _sampled(role: Role) -> int:
+    """Tokens that a play of it may sample."""
+    return role.sampling.max_tokens if role.tools is None else role.limits.output
+
+
+def roles(config: Config, project: Project) -> Players:
+    """Proposer and solver.
+
+    Raises:
+        NotFound: there is no such role.
+        UserError: a role belongs to another game or side, cannot do what the game asks for, or the two sample at
+            different temperatures.
+    """
+    pair = (project.load_role(config.roles.proposer), project.load_role(config.roles.solver))
+    for role, side in zip(pair, ("proposer", "solver"), strict=True):
+        if role.game != config.run.game or role.side != side:
+            raise UserError(
+                f"role `{role.name}` is the {role.side} of game `{role.game}`, not the {side} of `{config.run.game}`",
+                hint=f"roles of each game: selfplay ls roles; set roles.{side}",
+            )
+    _refuse_unlike(config, pair)
+    if config.run.game == "code" and config.game.min_changed_files > 1 and pair[0].tools is None:
+        raise UserError(
+            f"game.min_changed_files is {config.game.min_changed_files}, and role `{pair[0].name}` edits one file",
+            hint="ask for what a single edit can do: -s game.min_changed_files=1",
+        )
+    given = config.play.temperature
+    if given is not None:
+        pair = (_at(pair[0], given), _at(pair[1], given))
+    if pair[0].sampling.temperature != pair[1].sampling.temperature:
+        raise UserError(
+            f"roles `{pair[0].name}` and `{pair[1].name}` differ in temperature, and one learner serves both",
+            hint="set one for both: -s play.temperature=1.0",
+        )
+    return Players(proposer=pair[0], solver=pair[1])
+
+
+def _refuse_unlike(config: Config, pair: tuple[Role, Role]) -> None:
+    """Both roles of the code game have tools, or neither has; nothing warms up those that have."""
+    proposer, solver = pair
+    if config.run.game != "code":
+        return
+    if (proposer.tools is None) != (solver.tools is None):
+        has, lacks = pair if proposer.tools is not None else (solver, proposer)
+        raise UserError(
+            f"role `{has.name}` has tools and role `{lacks.name}` has none: one breaks or repairs a whole repository, "
+            "the other one function",
+            hint="name two of one kind: -s roles.proposer=tree_injector -s roles.solver=tree_repairer, "
+            "or injector and repairer",
+        )
+    if proposer.tools is not None and config.warmup.steps:
+        raise UserError(
+            f"warmup.steps is {config.warmup.steps}, and there are no warm-up examples for roles with tools "
+            f"(`{proposer.name}`, `{solver.name}`)",
+            hint="start with a model that uses tools already: -s warmup.steps=0",
+        )
+
+
+def _at(role: Role, temperature: float) -> Role:
+    return replace(role, sampling=replace(role.sampling, temperature=temperature))

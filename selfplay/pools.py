@@ -1,0 +1,144 @@
+"""What the stages of a step share, and how one of their places is played.
+
+A place in the sampler is held while tokens are sampled: for the whole of a single-turn play, and reply by reply where
+a role has tools, so that a slow tool holds none. A play that ends in a fault of the machine is recorded and tried
+again, as a row of its own.
+
+Not here: which places are owed (`stages`), what a turn is (`rollout`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from selfplay.errors import UserError
+from selfplay.events import Event, Interrupt
+from selfplay.games import Game, GivesTools
+from selfplay.ledger import Ledger
+from selfplay.rollout import Play, Player, talk
+from selfplay.tools import Toolbox
+from selfplay.types import Role, Seed, Task, Trajectory
+
+OpenTools = Callable[[str], Awaitable[Toolbox]]
+"""Subject id -> the tools of one play on it, made clean."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; what was not recorded stays owed."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Splits wall-clock time by what the run was doing; sampler before verifier before tools."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _active: dict[str, int] = field(default_factory=dict)
+    _since: float = field(default_factory=time.monotonic)
+
+    _ORDER = ("learning", "saving", "sampling", "verification", "tools")
+
+    def _settle(self) -> None:
+        now = time.monotonic()
+        doing = next((name for name in self._ORDER if self._active.get(name)), "other")
+        self.seconds[doing] = self.seconds.get(doing, 0.0) + now - self._since
+        self._since = now
+
+    @contextmanager
+    def doing(self, name: str) -> Iterator[None]:
+        """Count the time inside as `name`."""
+        self._settle()
+        self._active[name] = self._active.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            self._settle()
+            self._active[name] -= 1
+
+    def take(self) -> dict[str, float]:
+        """Seconds by name since the last call."""
+        self._settle()
+        taken, self.seconds = self.seconds, {}
+        return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """What the stages share: where records go, who plays, and how much may be in flight."""
+
+    ledger: Ledger
+    player: Player
+    observe: Callable[[Event], None]
+    interrupt: Interrupt
+    clock: Clock
+    rows: asyncio.Semaphore
+    """Replies being sampled."""
+    workers: asyncio.Semaphore
+    """Decisions being made."""
+    retries: int
+    """How often a play or a decision that ended in a fault is tried again."""
+
+
+def toolboxes(game: Game, role: Role, subjects: Mapping[str, Seed] | Mapping[str, Task]) -> OpenTools | None:
+    """How the plays of `role` get their tools; None where it has none.
+
+    Raises:
+        UserError: it has, and the game gives none.
+    """
+    if role.tools is None:
+        return None
+    if not isinstance(game, GivesTools):
+        raise UserError(
+            f"role `{role.name}` has tools, and the game `{game.name}` gives none",
+            hint=f"take the table [tools] out of {role.origin}/role.toml, or name another role",
+        )
+    return lambda subject: game.toolbox(role, subjects[subject])
+
+
+async def play_place(
+    pools: Pools, play: Play, view: Mapping[str, object], *, open_tools: OpenTools | None
+) -> Trajectory:
+    """Play one place and record it; after a fault again, up to `Pools.retries` times. The last try is returned.
+
+    `play.attempt` counts the tries that are recorded already.
+
+    Raises:
+        Interrupted: the run is to stop; what was played so far of this try is dropped.
+    """
+    for attempt in range(play.attempt, play.attempt + 1 + pools.retries):
+        trajectory = await _once(pools, replace(play, attempt=attempt), view, open_tools)
+        pools.ledger.append(trajectory)
+        if trajectory.fault is None:
+            break
+        pools.ledger.append_fault(trajectory.fault, trajectory_id=trajectory.id, attempt=attempt)
+    return trajectory
+
+
+async def _once(pools: Pools, play: Play, view: Mapping[str, object], open_tools: OpenTools | None) -> Trajectory:
+    if open_tools is None:
+        async with _sampling(pools):
+            return await pools.player.play(play, view)
+    if pools.interrupt.level:
+        raise Interrupted
+    return await talk(
+        pools.player,
+        play,
+        view,
+        open_tools=partial(open_tools, play.subject_id),
+        sampling=partial(_sampling, pools),
+        calling=partial(pools.clock.doing, "tools"),
+    )
+
+
+@asynccontextmanager
+async def _sampling(pools: Pools) -> AsyncIterator[None]:
+    """A place in the sampler."""
+    async with pools.rows:
+        if pools.interrupt.level:
+            raise Interrupted
+        with pools.clock.doing("sampling"):
+            yield
