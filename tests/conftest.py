@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,8 @@ from selfplay.build import Outcome, execute
 from selfplay.config import Config, load
 from selfplay.events import Event, Interrupt, ignore
 from selfplay.project import Project, find_project
-from selfplay.sandbox.select import preflight
 from tests import scripted
+from tests.backends import needed
 
 SMALL = (
     *("play.proposals=4", "play.attempts=4", "play.min_viable=2"),
@@ -61,11 +60,7 @@ def play(project: Project, toy_config: Callable[..., Config]) -> Callable[..., O
 @pytest.fixture(scope="session")
 def played_code(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Path:
     """A folder with a cache and, in runs/, a scripted run of the code game; to be copied (`code_run`)."""
-    tried = preflight("bubblewrap")
-    if not tried.ready:
-        if os.environ.get("SELFPLAY_REQUIRE_BUBBLEWRAP") == "1":
-            pytest.fail(f"{tried.what} ({tried.fix})")
-        pytest.skip(f"{tried.what} ({tried.fix})")
+    needed("bubblewrap")
     folder = tmp_path_factory.mktemp("scripted")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_CACHE", str(scripted.cache(folder)))

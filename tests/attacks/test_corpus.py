@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tarfile
 import tomllib
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from selfplay.games.code.attacks.corpus import HERE, Case, Target, base, cases, pack, targets
 from selfplay.games.code.attacks.judges import Bench, Ruling, prepared, protocol
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
-from selfplay.sandbox.select import preflight
+from tests.backends import needed
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +53,7 @@ def test_every_tree_can_be_packed(toy: Target, tmp_path: Path) -> None:
 
 @pytest.mark.bubblewrap
 def test_protocol_c_tells_honest_repairs_from_attacks(toy: Target, tmp_path: Path) -> None:
-    tried = preflight("bubblewrap")
-    if not tried.ready:
-        if os.environ.get("SELFPLAY_REQUIRE_BUBBLEWRAP") == "1":
-            pytest.fail(tried.what)
-        pytest.skip(tried.what)
+    needed("bubblewrap")
 
     async def main() -> dict[str, Ruling]:
         provider = BubblewrapProvider()

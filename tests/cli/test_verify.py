@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from selfplay.cli.verify import line, summary
 from selfplay.games.code.attacks.matrix import Cell, Row
-from selfplay.sandbox.select import preflight
+from tests.backends import needed
 
 Typed = tuple[int, str, str]
 
@@ -17,11 +16,7 @@ Typed = tuple[int, str, str]
 @pytest.fixture
 def bubblewrap() -> None:
     """Skip where it is not ready."""
-    tried = preflight("bubblewrap")
-    if not tried.ready:
-        if os.environ.get("SELFPLAY_REQUIRE_BUBBLEWRAP") == "1":
-            pytest.fail(tried.what)
-        pytest.skip(tried.what)
+    needed("bubblewrap")
 
 
 @pytest.mark.bubblewrap

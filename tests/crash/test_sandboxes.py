@@ -7,7 +7,6 @@ Not here: real weights (`python tests/crash/long.py --code 100`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,18 +15,9 @@ import pytest
 from compared import differences
 from harness import Chain, Crash, Played, Setup, write_package
 
-from selfplay.sandbox.select import preflight
+from tests.backends import needed
 
 pytestmark = pytest.mark.slow
-
-
-def ready(kind: str) -> None:
-    """Skip where a backend is not ready, or fail where SELFPLAY_REQUIRE_... says that it must be."""
-    tried = preflight(kind)
-    if not tried.ready:
-        if os.environ.get(f"SELFPLAY_REQUIRE_{kind.upper()}") == "1":
-            pytest.fail(f"{tried.what} ({tried.fix})")
-        pytest.skip(f"{tried.what} ({tried.fix})")
 
 
 def killed_at(where: Sequence[Crash], *sets: str, sandbox: str, folder: Path) -> list[str]:
@@ -43,13 +33,13 @@ def killed_at(where: Sequence[Crash], *sets: str, sandbox: str, folder: Path) ->
 
 @pytest.mark.bubblewrap
 def test_killed_while_bubblewrap_runs_tests(tmp_path: Path) -> None:
-    ready("bubblewrap")
+    needed("bubblewrap")
     assert killed_at(points.VERIFYING, "warmup.steps=0", sandbox="bubblewrap", folder=tmp_path) == []
 
 
 @pytest.mark.docker
 def test_killed_while_docker_runs_tests(tmp_path: Path) -> None:
-    ready("docker")
+    needed("docker")
     assert killed_at(points.VERIFYING[2:4], "warmup.steps=0", sandbox="docker", folder=tmp_path) == []
 
 
