@@ -74,6 +74,7 @@ async def game(
         raise NotFound(f"no game `{config.run.game}`", hint="the games: code, echo")
     from selfplay.games.code import CodeGame, Settings, TreeGame
     from selfplay.games.code.checks import Thresholds
+    from selfplay.games.code.opening import Opening
     from selfplay.games.code.survey import Rules
     from selfplay.sandbox.recipe import load_recipe
     from selfplay.sandbox.select import choose
@@ -87,28 +88,25 @@ async def game(
     stack.push_async_callback(chosen.provider.aclose)
     await chosen.provider.reap()
     kind = TreeGame if players.tools else CodeGame
+    settings = Settings(
+        rules=Rules(max_lines=config.game.max_lines),
+        thresholds=Thresholds(
+            min_passing_tests=config.game.min_passing_tests,
+            min_changed_files=config.game.min_changed_files,
+            min_failing_tests=config.game.min_failing_tests,
+            max_broken_share=config.game.max_broken_share,
+        ),
+        held_out=config.game.held_out,
+        workers=config.sandbox.workers or os.cpu_count() or 1,
+        seconds=config.sandbox.timeout_seconds,
+        rehearsed=min(config.warmup.steps * config.warmup.examples, REHEARSED),
+        seed=config.run.seed,
+    )
     code = kind(
-        source=source,
-        wheels=wheels,
-        cache=cache_folder(),
-        provider=chosen.provider,
+        opening=Opening(source, cache=cache_folder(), provider=chosen.provider, wheels=wheels, settings=settings),
         proposer=players.proposer,
         solver=players.solver,
         config_digest=config.digest,
-        settings=Settings(
-            rules=Rules(max_lines=config.game.max_lines),
-            thresholds=Thresholds(
-                min_passing_tests=config.game.min_passing_tests,
-                min_changed_files=config.game.min_changed_files,
-                min_failing_tests=config.game.min_failing_tests,
-                max_broken_share=config.game.max_broken_share,
-            ),
-            held_out=config.game.held_out,
-            workers=config.sandbox.workers or os.cpu_count() or 1,
-            seconds=config.sandbox.timeout_seconds,
-            rehearsed=min(config.warmup.steps * config.warmup.examples, REHEARSED),
-            seed=config.run.seed,
-        ),
         proposer_reward=reward,
         solver_reward=solver_reward(config.rewards.solver),
     )

@@ -10,16 +10,61 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from selfplay.games import Minted
 from selfplay.games.code import bugs
 from selfplay.games.code.bugs import Problem, Reason
 from selfplay.games.code.verdict import Decision
 from selfplay.games.rewards import Beside, ProposerReward, SolverReward
 from selfplay.sandbox import SandboxInfraError
-from selfplay.types import Fault, Trajectory, Verdict, VerdictStage
+from selfplay.types import Fault, Task, Trajectory, Verdict, VerdictStage
+
+
+class Proven(Protocol):
+    """A bug of either form."""
+
+    @property
+    def failing(self) -> Mapping[str, str]: ...
+
+    @property
+    def tests(self) -> Sequence[str]: ...
+
+
+P = TypeVar("P", bound=Proven)
+
+
+async def minted(
+    origin: Trajectory,
+    finding: Awaitable[P | Problem],
+    *,
+    make: Callable[[P], Awaitable[Task | Problem]],
+    evidence: Callable[[P], Mapping[str, Any]],
+) -> Minted:
+    """What became of a proposal, or of a failed attempt as a child's origin: a task where `make` makes one."""
+    try:
+        found = await finding
+        if isinstance(found, Problem):
+            return Minted(verdict=refused(origin, found), task=None)
+        task = await make(found)
+    except SandboxInfraError as error:
+        return Minted(verdict=undecided(origin, "mint", error), task=None)
+    if isinstance(task, Problem):
+        return Minted(verdict=refused(origin, task), task=None)
+    verdict = Verdict(
+        trajectory_id=origin.id,
+        stage="mint",
+        valid=True,
+        passed=None,
+        reward=None,
+        reason=Reason.VALID,
+        why=f"{len(found.failing)} of {len(found.tests)} tests fail twice: {some(found.failing)}",
+        task_id=task.id,
+        evidence=evidence(found),
+    )
+    return Minted(verdict=verdict, task=task)
 
 
 def refused(origin: Trajectory, problem: Problem) -> Verdict:

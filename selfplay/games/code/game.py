@@ -7,7 +7,7 @@ edit of that. Replies are untrusted text; whatever they hold, the answer is a ve
 What is not covered: playing with a shell, bugs in several files, and what `bugs` and `verify` name as missing.
 
 Example:
-    >>> game = CodeGame(source="pypi:toolz==1.2.0", provider=BubblewrapProvider(), ...)  # doctest: +SKIP
+    >>> game = CodeGame(opening=Opening("pypi:toolz==1.2.0", ...), ...)  # doctest: +SKIP
     >>> (await game.seeds())[0].source  # doctest: +SKIP
     'pypi:toolz==1.2.0:toolz/functoolz.py::identity'
 """
@@ -17,20 +17,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from selfplay.games import NO_TERMS, Minted, Terms, kept_back
-from selfplay.games.code import bugs, checks, children, controls, decisions, edits, opening
+from selfplay.games import NO_TERMS, Minted, Terms
+from selfplay.games.code import bugs, checks, children, controls, decisions, edits, given
 from selfplay.games.code.bugs import Bug, Problem, Reason
-from selfplay.games.code.mutate import mutations
-from selfplay.games.code.opened import NAME, Opened, Settings
+from selfplay.games.code.opened import NAME, Opened
+from selfplay.games.code.opening import Opening
 from selfplay.games.code.verdict import decide, prepare
 from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
 from selfplay.rollout import render
-from selfplay.sandbox import SandboxInfraError, SandboxProvider
-from selfplay.sandbox.wheels import Wheel
-from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, draw, task_id
+from selfplay.sandbox import SandboxInfraError
+from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, task_id
 
 
 class CodeGame:
@@ -41,29 +39,20 @@ class CodeGame:
     def __init__(
         self,
         *,
-        source: str,
-        cache: Path,
-        provider: SandboxProvider,
+        opening: Opening,
         proposer: Role,
         solver: Role,
         config_digest: str,
-        settings: Settings | None = None,
-        wheels: Sequence[Wheel] = (),
         proposer_reward: ProposerReward | None = None,
         solver_reward: SolverReward | None = None,
     ) -> None:
         self.proposer = proposer
         self.solver = solver
-        self.settings = settings or Settings()
-        self._source = source
-        self._cache = cache
-        self._provider = provider
-        self._wheels = tuple(wheels)
+        self.settings = opening.settings
+        self._opening = opening
         self._config_digest = config_digest
         self._proposer_reward = proposer_reward or SelfPlaySwe()
         self._solver_reward = solver_reward or PlusMinusOne()
-        self._opening = asyncio.Lock()
-        self._opened: Opened | None = None
 
     async def seeds(self) -> Sequence[Seed]:
         """Every playable function, by path and line; the survey is cached by digest.
@@ -112,27 +101,11 @@ class CodeGame:
     async def _minted(
         self, origin: Trajectory, finding: Awaitable[Bug | Problem], *, opened: Opened, seed: Seed, step: int
     ) -> Minted:
-        try:
-            found = await finding
-            if isinstance(found, Problem):
-                return Minted(verdict=decisions.refused(origin, found), task=None)
-            task = await self._task(found, opened=opened, seed=seed, step=step, parent_id=origin.id, split=seed.split)
-        except SandboxInfraError as error:
-            return Minted(verdict=decisions.undecided(origin, "mint", error), task=None)
-        if isinstance(task, Problem):
-            return Minted(verdict=decisions.refused(origin, replace(task, edit=found.edit)), task=None)
-        verdict = Verdict(
-            trajectory_id=origin.id,
-            stage="mint",
-            valid=True,
-            passed=None,
-            reward=None,
-            reason=Reason.VALID,
-            why=f"{len(found.failing)} of {len(found.tests)} tests fail twice: {decisions.some(found.failing)}",
-            task_id=task.id,
-            evidence=_evidence(found),
-        )
-        return Minted(verdict=verdict, task=task)
+        async def make(bug: Bug) -> Task | Problem:
+            made = await self._task(bug, opened=opened, seed=seed, step=step, parent_id=origin.id, split=seed.split)
+            return replace(made, edit=bug.edit) if isinstance(made, Problem) else made
+
+        return await decisions.minted(origin, finding, make=make, evidence=_evidence)
 
     async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
         """Passed where the failing tests and all others that reach the function pass, and the report can be believed.
@@ -175,9 +148,9 @@ class CodeGame:
 
         `seeds` must have been awaited: the functions are the repository's.
         """
-        assert self._opened is not None, "seeds() comes first"
+        opened = self._opening.surveyed
         roles = {"injector": self.proposer, "repairer": self.solver}
-        made = [self._opened.example(index, seed=seed) for index in range(first, first + count)]
+        made = [opened.example(index, seed=seed) for index in range(first, first + count)]
         return tuple(
             Example(
                 role=roles[one.role].name,
@@ -191,51 +164,27 @@ class CodeGame:
     async def dev(self) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Train seeds that no warm-up example is made of, and one proved procedural bug in each that has one."""
         opened = await self.opened()
-        found = await asyncio.gather(*(self._dev_task(seed, opened) for seed in opened.dev))
+        found = await asyncio.gather(*(self._given(seed, opened) for seed in opened.dev))
         return opened.dev, tuple(task for task in found if task is not None)
 
     async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Held-out seeds, and one proved procedural bug in each of up to `count` of them that have one."""
         opened = await self.opened()
-        offered = kept_back(opened.seeds)
-        tasks: list[Task] = []
-        at = 0
-        while len(tasks) < count and at < len(offered):
-            some = offered[at : at + count - len(tasks)]
-            found = await asyncio.gather(*(self._dev_task(seed, opened) for seed in some))
-            tasks += [task for task in found if task is not None]
-            at += len(some)
-        return offered[:count], tuple(tasks)
+        return await given.held_out(opened, count, make=lambda seed: self._given(seed, opened))
 
     async def aclose(self) -> None:
         """Close every sandbox made here."""
-        if self._opened is not None:
-            await self._opened.verifier.aclose()
-        await self._provider.aclose()
+        await self._opening.aclose()
 
     async def opened(self) -> Opened:
         """The repository, surveyed once; raises what `seeds` raises."""
-        async with self._opening:
-            if self._opened is None:
-                self._opened = await opening.opened_at(
-                    self._source,
-                    cache=self._cache,
-                    provider=self._provider,
-                    wheels=self._wheels,
-                    settings=self.settings,
-                )
-            return self._opened
+        return await self._opening.opened()
 
-    async def _dev_task(self, seed: Seed, opened: Opened) -> Task | None:
-        offered = sorted(mutations(seed.payload["source"]), key=lambda m: draw("dev", seed.id, m.edit.text))
-        for mutation in offered[:4]:
-            target = opened.target(seed.payload)
-            found = await checks.examine(mutation.edit.text, target=target, grounds=opened.grounds)
-            if isinstance(found, Bug):
-                task = await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
-                if isinstance(task, Task):
-                    return task
-        return None
+    async def _given(self, seed: Seed, opened: Opened) -> Task | None:
+        def make(bug: Bug) -> Awaitable[Task | Problem]:
+            return self._task(bug, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
+
+        return await given.given(seed, opened, make=make)
 
     async def _task(
         self, bug: Bug, *, opened: Opened, seed: Seed, step: int, parent_id: str | None, split: Split

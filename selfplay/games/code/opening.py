@@ -1,10 +1,11 @@
-"""From the name of a source to a surveyed repository, which both forms of the code game play on.
+"""The repository that both forms of the code game play on, from the name of its source to its survey.
 
 What is covered: fetching, the survey, the look for copies that players could read, the warm-up's rehearsal. What is
 not: each of those (`source`, `survey`, `clean`, `opened`).
 
 Example:
-    >>> opened = await opened_at("pypi:toolz==1.2.0", cache=cache, provider=provider, ...)  # doctest: +SKIP
+    >>> opening = Opening("pypi:toolz==1.2.0", cache=cache, provider=BubblewrapProvider())  # doctest: +SKIP
+    >>> opened = await opening.opened()  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -23,21 +24,56 @@ from selfplay.sandbox import SandboxProvider
 from selfplay.sandbox.wheels import Wheel
 
 
-async def opened_at(
-    source: str, *, cache: Path, provider: SandboxProvider, wheels: Sequence[Wheel], settings: Settings
-) -> Opened:
-    """The repository at `source`, surveyed.
+class Opening:
+    """A repository, surveyed when it is first asked for, once."""
 
-    Raises:
-        UserError: it cannot be played (no such package, no tests, failing suite).
-        NotReady: no network, no git, no space, or a clean copy that solvers could read.
-        SandboxInfraError: no sandbox could be made.
-    """
-    repository = await asyncio.to_thread(fetch, source, cache=cache)
-    repository = played_with(repository, wheels)
-    verifier = Verifier(repository, provider=provider, workers=settings.workers)
-    found = await survey(verifier, rules=settings.rules, cache=cache)
-    await clean.check(provider, archive=verifier.archive, repository=repository, roots=verifier.suite.roots)
-    opened = Opened(found, verifier=verifier, source=source, settings=settings)
-    await opened.rehearse(cache=cache)
-    return opened
+    def __init__(
+        self,
+        source: str,
+        *,
+        cache: Path,
+        provider: SandboxProvider,
+        wheels: Sequence[Wheel] = (),
+        settings: Settings | None = None,
+    ) -> None:
+        self.cache = cache
+        self.provider = provider
+        self.settings = settings or Settings()
+        self._source = source
+        self._wheels = tuple(wheels)
+        self._lock = asyncio.Lock()
+        self._opened: Opened | None = None
+
+    @property
+    def surveyed(self) -> Opened:
+        """The repository, which `opened` gave before."""
+        assert self._opened is not None, "seeds() comes first"
+        return self._opened
+
+    async def opened(self) -> Opened:
+        """The repository, surveyed.
+
+        Raises:
+            UserError: it cannot be played (no such package, no tests, failing suite).
+            NotReady: no network, no git, no space, or a clean copy that solvers could read.
+            SandboxInfraError: no sandbox could be made.
+        """
+        async with self._lock:
+            if self._opened is None:
+                self._opened = await self._survey()
+            return self._opened
+
+    async def _survey(self) -> Opened:
+        repository = played_with(await asyncio.to_thread(fetch, self._source, cache=self.cache), self._wheels)
+        verifier = Verifier(repository, provider=self.provider, workers=self.settings.workers)
+        found = await survey(verifier, rules=self.settings.rules, cache=self.cache)
+        await clean.check(self.provider, archive=verifier.archive, repository=repository, roots=verifier.suite.roots)
+        opened = Opened(found, verifier=verifier, source=self._source, settings=self.settings)
+        await opened.rehearse(cache=self.cache)
+        return opened
+
+    async def aclose(self) -> None:
+        """Close every sandbox made here."""
+        if self._opened is not None:
+            await self._opened.verifier.aclose()
+        await self.provider.aclose()

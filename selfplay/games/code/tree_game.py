@@ -13,7 +13,7 @@ What is not covered: warm-up examples (`parts` refuses a warm-up), the strategy 
 out has none.
 
 Example:
-    >>> game = TreeGame(source="pypi:toolz==1.2.0", provider=BubblewrapProvider(), ...)  # doctest: +SKIP
+    >>> game = TreeGame(opening=Opening("pypi:toolz==1.2.0", ...), ...)  # doctest: +SKIP
     >>> tools = await game.toolbox(game.proposer, seed)  # doctest: +SKIP
     >>> await tools.call(Call(name="bash", arguments={"command": "ls"}))  # doctest: +SKIP
 """
@@ -21,25 +21,24 @@ Example:
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import shlex
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from selfplay.games import NO_TERMS, Minted, Terms, kept_back
-from selfplay.games.code import agentic, bugs, checks, decisions, opening
+from selfplay.games import NO_TERMS, Minted, Terms
+from selfplay.games.code import agentic, bugs, decisions, given
 from selfplay.games.code.agentic import TreeBug
-from selfplay.games.code.bugs import Bug, Problem, Reason
-from selfplay.games.code.mutate import mutations
-from selfplay.games.code.opened import NAME, Opened, Settings
+from selfplay.games.code.bugs import Bug, Problem
+from selfplay.games.code.opened import NAME, Opened
+from selfplay.games.code.opening import Opening
 from selfplay.games.code.verify import Verifier
 from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
-from selfplay.sandbox import SandboxInfraError, SandboxProvider, SandboxSpec
-from selfplay.sandbox.wheels import Wheel
+from selfplay.sandbox import SandboxInfraError, SandboxSpec
 from selfplay.tools import Allowance, Answer, Call, Toolbox, ToolSpec
 from selfplay.tools.workbench import Workbench
-from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, draw, task_id
+from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, task_id
 
 REMOVAL = "removal"
 """The strategy where a choice names none."""
@@ -61,36 +60,27 @@ class TreeGame:
     def __init__(
         self,
         *,
-        source: str,
-        cache: Path,
-        provider: SandboxProvider,
+        opening: Opening,
         proposer: Role,
         solver: Role,
         config_digest: str,
-        settings: Settings | None = None,
-        wheels: Sequence[Wheel] = (),
         proposer_reward: ProposerReward | None = None,
         solver_reward: SolverReward | None = None,
     ) -> None:
         self.proposer = proposer
         self.solver = solver
-        self.settings = settings or Settings()
-        self._source = source
-        self._cache = cache
-        self._provider = provider
-        self._wheels = tuple(wheels)
+        self.settings = opening.settings
+        self._opening = opening
         self._config_digest = config_digest
         self._proposer_reward = proposer_reward or SelfPlaySwe()
         self._solver_reward = solver_reward or PlusMinusOne()
-        self._opening = asyncio.Lock()
-        self._opened: Opened | None = None
         self._room = asyncio.Semaphore(max(1, self.settings.workers))
 
     async def seeds(self) -> Sequence[Seed]:
         """Every playable function, as in `CodeGame`.
 
         Raises:
-            UserError, NotReady, SandboxInfraError: as `opening.opened_at`.
+            UserError, NotReady, SandboxInfraError: as `Opening.opened`.
         """
         return (await self.opened()).seeds
 
@@ -98,7 +88,7 @@ class TreeGame:
         """`package`, `command` (runs the tests), `module` (where to look), `strategy`; what a bug has to reach:
         `min_files`, `min_failing`; `kept`: functions that must stay as they are, one a line, or empty.
         """
-        opened = self._surveyed()
+        opened = self._opening.surveyed
         return {
             "package": opened.verifier.repository.name,
             "command": _command(opened),
@@ -113,7 +103,7 @@ class TreeGame:
         """`package`, `command`; `specification`: what the tests lost, as a diff that gives it back; `tests`: some
         failing tests and what they say, one a line; `hint`: what was changed, or empty.
         """
-        opened = self._surveyed()
+        opened = self._opening.surveyed
         return {
             "package": opened.verifier.repository.name,
             "command": _command(opened),
@@ -135,15 +125,15 @@ class TreeGame:
         try:
             handover: Any
             if isinstance(subject, Seed):
-                tree = await asyncio.to_thread(agentic.handed_to_proposer, repository, cache=self._cache)
+                tree = await asyncio.to_thread(agentic.handed_to_proposer, repository, cache=self._opening.cache)
                 handover = agentic.artifact_handover()
             else:
                 job = agentic.handed_to_solver
-                tree = await asyncio.to_thread(job, subject.payload, repository=repository, cache=self._cache)
+                tree = await asyncio.to_thread(job, subject.payload, repository=repository, cache=self._opening.cache)
                 handover = agentic.patch_handover(tree)
             spec = _spec(opened.verifier, archive=tree.archive, role=role)
             allowance = Allowance(command_seconds=self.settings.seconds)
-            bench = Workbench(self._provider, spec, allowance=allowance, handover=handover)
+            bench = Workbench(self._opening.provider, spec, allowance=allowance, handover=handover)
         except BaseException:
             self._room.release()
             raise
@@ -171,27 +161,10 @@ class TreeGame:
     async def _minted(
         self, origin: Trajectory, finding: Awaitable[TreeBug | Problem], *, opened: Opened, seed: Seed, step: int
     ) -> Minted:
-        try:
-            found = await finding
-            if isinstance(found, Problem):
-                return Minted(verdict=decisions.refused(origin, found), task=None)
-            task = await self._task(found, opened=opened, seed=seed, step=step, parent_id=origin.id, split=seed.split)
-        except SandboxInfraError as error:
-            return Minted(verdict=decisions.undecided(origin, "mint", error), task=None)
-        if isinstance(task, Problem):
-            return Minted(verdict=decisions.refused(origin, task), task=None)
-        verdict = Verdict(
-            trajectory_id=origin.id,
-            stage="mint",
-            valid=True,
-            passed=None,
-            reward=None,
-            reason=Reason.VALID,
-            why=f"{len(found.failing)} of {len(found.tests)} tests fail twice: {decisions.some(found.failing)}",
-            task_id=task.id,
-            evidence=_evidence(found),
-        )
-        return Minted(verdict=verdict, task=task)
+        async def make(bug: TreeBug) -> Task | Problem:
+            return await self._task(bug, opened=opened, seed=seed, step=step, parent_id=origin.id, split=seed.split)
+
+        return await decisions.minted(origin, finding, make=make, evidence=_evidence)
 
     async def judge(self, attempt: Trajectory, task: Task) -> Verdict:
         """Passed where the tests of the listed files pass as they were before the weakening (`agentic.judge_patch`)."""
@@ -227,48 +200,26 @@ class TreeGame:
     async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Held-out seeds, and one proved procedural bug in each of up to `count` of them that have one."""
         opened = await self.opened()
-        offered = kept_back(opened.seeds)
-        tasks: list[Task] = []
-        at = 0
-        while len(tasks) < count and at < len(offered):
-            some = offered[at : at + count - len(tasks)]
-            found = await asyncio.gather(*(self._procedural(seed, opened) for seed in some))
-            tasks += [task for task in found if task is not None]
-            at += len(some)
-        return offered[:count], tuple(tasks)
+        return await given.held_out(opened, count, make=lambda seed: self._given(seed, opened))
 
     async def aclose(self) -> None:
         """Close every sandbox made here."""
-        if self._opened is not None:
-            await self._opened.verifier.aclose()
-        await self._provider.aclose()
+        await self._opening.aclose()
 
     async def opened(self) -> Opened:
         """The repository, surveyed once; raises what `seeds` raises."""
-        async with self._opening:
-            if self._opened is None:
-                settings = dataclasses.replace(self.settings, rehearsed=0)
-                self._opened = await opening.opened_at(
-                    self._source, cache=self._cache, provider=self._provider, wheels=self._wheels, settings=settings
-                )
-            return self._opened
+        return await self._opening.opened()
 
-    def _surveyed(self) -> Opened:
-        assert self._opened is not None, "seeds() comes first"
-        return self._opened
-
-    async def _procedural(self, seed: Seed, opened: Opened) -> Task | None:
+    async def _given(self, seed: Seed, opened: Opened) -> Task | None:
         """A task of one of the mutations that the other form would take for its held-out tasks."""
-        offered = sorted(mutations(seed.payload["source"]), key=lambda m: draw("dev", seed.id, m.edit.text))
-        for mutation in offered[:4]:
-            target = opened.target(seed.payload)
-            bug = await checks.examine(mutation.edit.text, target=target, grounds=opened.grounds)
-            found = await agentic.proved(bug.artifact, opened=opened) if isinstance(bug, Bug) else bug
-            if isinstance(found, TreeBug):
-                task = await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
-                if isinstance(task, Task):
-                    return task
-        return None
+
+        async def make(bug: Bug) -> Task | Problem:
+            found = await agentic.proved(bug.artifact, opened=opened)
+            if isinstance(found, Problem):
+                return found
+            return await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
+
+        return await given.given(seed, opened, make=make)
 
     async def _task(
         self, bug: TreeBug, *, opened: Opened, seed: Seed, step: int, parent_id: str | None, split: Split
@@ -284,7 +235,7 @@ class TreeGame:
         # note: a given task is another task than the same bug proposed in play, or that would be its duplicate.
         key = bug.key if split == "train" else f"{split}:{bug.key}"
         name = task_id(self._config_digest, game=NAME, key=key)
-        payload = await agentic.task_payload(bug, opened=opened, key=name, cache=self._cache)
+        payload = await agentic.task_payload(bug, opened=opened, key=name, cache=self._opening.cache)
         if isinstance(payload, Problem):
             return payload
         return Task(
@@ -332,7 +283,7 @@ def _spec(verifier: Verifier, *, archive: Path, role: Role) -> SandboxSpec:
     plain = SandboxSpec(name="python")
     roots = [f"{plain.workdir}/{root}" for root in verifier.suite.roots if root]
     # note: a play's seconds leave out its waits for the sampler, which a sandbox lives through.
-    return dataclasses.replace(
+    return replace(
         plain,
         archive=str(archive),
         env={"PYTHONPATH": ":".join(roots)} if roots else {},

@@ -13,6 +13,7 @@ import pytest
 
 from selfplay.games import Minted
 from selfplay.games.code import CodeGame, Settings
+from selfplay.games.code.opening import Opening
 from selfplay.games.code.survey import Rules
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
 from selfplay.types import Role, Seed, Stop, Task, Trajectory, Turn, Verdict
@@ -149,14 +150,12 @@ class Table:
 
     def __init__(self, source: str, cache: Path, *, max_failing: float = 0.3, **settings: Any) -> None:
         self._runner = asyncio.Runner()
+        chosen = Settings(rules=Rules(max_failing=max_failing), stdlib=20, **settings)
         self.game = CodeGame(
-            source=source,
-            cache=cache,
-            provider=BubblewrapProvider(),
+            opening=Opening(source, cache=cache, provider=BubblewrapProvider(), settings=chosen),
             proposer=Role(name="injector", game="code", side="proposer", prompt="{{ function }}\n"),
             solver=Role(name="repairer", game="code", side="solver", prompt="{{ function }}\n{{ tests }}\n"),
             config_digest="test",
-            settings=Settings(rules=Rules(max_failing=max_failing), stdlib=20, **settings),
         )
         self.by_name: dict[str, Seed] = {}
 

@@ -125,7 +125,7 @@ def test_a_broken_sandbox_decides_nothing_about_a_child(table, parent, monkeypat
     async def create(spec):
         raise SandboxInfraError("no sandbox today")
 
-    monkeypatch.setattr(table.game._provider, "acquire", create)
+    monkeypatch.setattr(table.game._opening.provider, "acquire", create)
     minted = mutate(table, parent, "6|    total = 7")
     assert minted.task is None
     assert minted.verdict.fault is not None

@@ -186,7 +186,7 @@ def test_a_broken_sandbox_decides_nothing(table, task, monkeypatch) -> None:
     async def create(spec):
         raise SandboxInfraError("no sandbox today")
 
-    monkeypatch.setattr(table.game._provider, "acquire", create)
+    monkeypatch.setattr(table.game._opening.provider, "acquire", create)
     for verdict in (table.mint("add", "6|    total = 7").verdict, table.judge("6|    total = 7", task)):
         assert verdict.reward is None
         assert verdict.passed is None

@@ -14,6 +14,7 @@ from selfplay.cache import cache_folder
 from selfplay.errors import UserError
 from selfplay.games.code import CodeGame, Settings
 from selfplay.games.code.needs import needs_of, played_with, wheels_of
+from selfplay.games.code.opening import Opening
 from selfplay.games.code.source import Repository, fetch
 from selfplay.sandbox.environment import tool_versions
 from selfplay.sandbox.recipe import load_recipe
@@ -74,15 +75,12 @@ def play(source: str, *, cache: Path, more: Sequence[str] = ()) -> tuple[list[st
     wheels = wheels_of(fetch(source, cache=cache), more=more, tools=tool_versions())
 
     async def main() -> list[str]:
+        provider = provider_of("bubblewrap", load_recipe(), wheels=wheels)
         game = CodeGame(
-            source=source,
-            cache=cache,
-            wheels=wheels,
-            provider=provider_of("bubblewrap", load_recipe(), wheels=wheels),
+            opening=Opening(source, cache=cache, provider=provider, wheels=wheels, settings=Settings(stdlib=20)),
             proposer=Role(name="injector", game="code", side="proposer", prompt="{{ function }}\n"),
             solver=Role(name="repairer", game="code", side="solver", prompt="{{ function }}\n"),
             config_digest="test",
-            settings=Settings(stdlib=20),
         )
         try:
             return [seed.payload["qualname"] for seed in await game.seeds()]

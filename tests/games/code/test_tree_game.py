@@ -14,6 +14,7 @@ from selfplay.games import Game, GivesTools
 from selfplay.games.code import Settings, TreeGame, tree_game
 from selfplay.games.code.artifact import contents, diff_of
 from selfplay.games.code.bugs import Reason
+from selfplay.games.code.opening import Opening
 from selfplay.games.code.rejudge import proved
 from selfplay.games.code.survey import Rules
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
@@ -34,14 +35,13 @@ class Bench:
     def __init__(self, folder: Path, *, held_out: float = 0.0, context: int = 32_768) -> None:
         self._runner = asyncio.Runner()
         limits = Limits(turns=8, tokens=100, context=context)
+        source = str(write(folder / "pkg-1", FILES))
+        settings = Settings(rules=Rules(), held_out=held_out, seconds=60.0)
         self.game = TreeGame(
-            source=str(write(folder / "pkg-1", FILES)),
-            cache=folder / "cache",
-            provider=BubblewrapProvider(),
+            opening=Opening(source, cache=folder / "cache", provider=BubblewrapProvider(), settings=settings),
             proposer=Role(name="breaks", game="code", side="proposer", prompt="", limits=limits, tools=Tools()),
             solver=Role(name="mends", game="code", side="solver", prompt="", limits=limits, tools=Tools()),
             config_digest="test",
-            settings=Settings(rules=Rules(), held_out=held_out, seconds=60.0),
         )
         self.seeds = {seed.payload["qualname"]: seed for seed in self.do(self.game.seeds())}
 

@@ -1,0 +1,50 @@
+"""Tasks that no model proposed: procedural bugs, for the dev set and for examinations, in both forms of the game.
+
+Not here: the mutations (`mutate`), what makes a bug a task (`checks`, and each form's own).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from selfplay.games import kept_back
+from selfplay.games.code import checks
+from selfplay.games.code.bugs import Bug, Problem
+from selfplay.games.code.mutate import mutations
+from selfplay.games.code.opened import Opened
+from selfplay.types import Seed, Task, draw
+
+TRIED = 4
+"""Mutations of a function that are tried before it is left alone."""
+
+
+async def given(seed: Seed, opened: Opened, *, make: Callable[[Bug], Awaitable[Task | Problem]]) -> Task | None:
+    """The task that `make` makes of the first mutation that is a bug and a task; None where the first few are not.
+
+    Raises:
+        SandboxInfraError: the machine failed.
+    """
+    target = opened.target(seed.payload)
+    offered = sorted(mutations(seed.payload["source"]), key=lambda m: draw("dev", seed.id, m.edit.text))
+    for mutation in offered[:TRIED]:
+        found = await checks.examine(mutation.edit.text, target=target, grounds=opened.grounds)
+        task = await make(found) if isinstance(found, Bug) else found
+        if isinstance(task, Task):
+            return task
+    return None
+
+
+async def held_out(
+    opened: Opened, count: int, *, make: Callable[[Seed], Awaitable[Task | None]]
+) -> tuple[Sequence[Seed], Sequence[Task]]:
+    """The first `count` held-out seeds, and a task in each of up to `count` held-out seeds that have one."""
+    offered = kept_back(opened.seeds)
+    tasks: list[Task] = []
+    at = 0
+    while len(tasks) < count and at < len(offered):
+        some = offered[at : at + count - len(tasks)]
+        found = await asyncio.gather(*(make(seed) for seed in some))
+        tasks += [task for task in found if task is not None]
+        at += len(some)
+    return offered[:count], tuple(tasks)
