@@ -43,6 +43,9 @@ WARNING = (
 _UNPACK_SECONDS = 60.0
 _TRIES = 5
 """A process that was just told to die may still have made a file."""
+_LOOKS = 200
+_BETWEEN_LOOKS = 0.002
+"""Seconds. A killed process is found until the kernel has taken its memory away."""
 
 
 class LocalProvider:
@@ -379,15 +382,41 @@ class LocalSandbox:
 
 
 def sweep(mark: str) -> int:
-    """SIGKILL for each process whose environment holds `mark` (`NAME=value`); how many there were."""
+    """SIGKILL for each process whose environment holds `mark` (`NAME=value`); how many there were.
+
+    Looks again until nothing is found, since a process may have forked while it was looked for, and the child is not in
+    the list that was read before. One that is just replacing its program has no environment for a moment: it is looked
+    at once more.
+    """
     wanted = mark.encode()
-    found = 0
+    killed: set[int] = set()
+    looked: set[int] = set()
+    for _ in range(_LOOKS):
+        found, unclear = _marked(wanted)
+        for process in found:
+            # It may have ended meanwhile.
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        killed |= found
+        if not found and unclear <= looked:
+            break
+        looked |= unclear
+        time.sleep(_BETWEEN_LOOKS)
+    return len(killed)
+
+
+def _marked(wanted: bytes) -> tuple[set[int], set[int]]:
+    """The processes that hold `wanted`, and those that run a program but show no environment."""
+    found: set[int] = set()
+    unclear: set[int] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
-        # Processes of others cannot be read, and some end meanwhile.
+        # Processes of others cannot be read, some end meanwhile, and the kernel's own have no program.
         with contextlib.suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-                found += 1
-    return found
+            variables = (entry / "environ").read_bytes()
+            if wanted in variables.split(b"\0"):
+                found.add(int(entry.name))
+            elif not variables and (entry / "exe").readlink():
+                unclear.add(int(entry.name))
+    return found, unclear
