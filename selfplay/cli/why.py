@@ -172,7 +172,7 @@ def _forgotten(window: int) -> Standing:
 
 
 def _by_frontier(one: Candidate | None, seen: Seen, options: Frontier) -> Standing:
-    from selfplay.curriculum import pool
+    from selfplay.curriculum import pool, where
     from selfplay.views.words import plural
 
     if one is None:
@@ -188,9 +188,13 @@ def _by_frontier(one: Candidate | None, seen: Seen, options: Frontier) -> Standi
         if options.probation and one.task.id in shelf:
             return "probation", f"on probation: {failed}; it may be tried with a hint"
         return "hopeless", f"left alone: {failed}"
-    worth = one.rate.learnability(options.target) * options.fade ** len(one.task.plays)
+    doubts = where.doubts(seen, half_life=options.half_life) if options.only_better else {}
+    worth = pool.ranked([one], target=options.target, fade=options.fade, doubts=doubts)[0].score
     said = f"may be replayed: learnability {worth:.3f} after {plural(one.replays, 'replay')}"
-    return "open", said + (", where that beats a new task" if options.only_better else "")
+    if not options.only_better:
+        return "open", said
+    doubt = doubts.get(one.task.id, 0.0)
+    return "open", f"{said}, {doubt:.2f} likely to be broken; where that beats a new task"
 
 
 def _by_ssp(one: Candidate | None, options: Any, *, story: Story, next_step: int) -> Standing:

@@ -136,6 +136,12 @@ def places(seen: Seen, *, target: float, key: tuple[object, ...], half_life: flo
     return tuple(found)
 
 
+def doubts(seen: Seen, *, half_life: float) -> Mapping[str, float]:
+    """Tasks -> how likely each is broken, as `Place.doubts`."""
+    first, *_ = _believed(seen, {seed.id: _levels(seed) for seed in seen.train}, half_life=half_life)
+    return {task.id: task.doubt for tasks in first.values() for task in tasks}
+
+
 def fresh(
     found: Sequence[Place], count: int, *, explore: float, key: tuple[object, ...]
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:

@@ -105,7 +105,7 @@ def lens(name: str, **options: object) -> Lens:
 @pytest.mark.parametrize(
     ("through", "solved", "code", "words"),
     [
-        (lens("frontier", give_up=0), 3, "open", "may be replayed: learnability"),
+        (lens("frontier", give_up=0), 3, "open", "likely to be broken; where that beats a new task"),
         (lens("frontier", max_replays=1), 3, "evicted", "evicted: 1 replays, of at most 1 (max_replays)"),
         (lens("frontier", max_replays=0, retire=0.0), 3, "retired", "is above 0 (retire)"),
         (lens("frontier"), 0, "hopeless", "left alone: 2 plays failed whole, where 1 is enough (give_up)"),
