@@ -268,7 +268,10 @@ def _role(file: Path, *, name: str, prompt: str) -> Role:
 def _tools(file: Path, text: str, *, values: Mapping[str, Any], template: str) -> Tools:
     """The table [tools], whose keys and types are checked already."""
     made = Tools(**{**values, "names": tuple(values.get("names", ()))})
-    for key, choices in (("form", ("fenced", "json", "native")), ("renderer", ("auto", "chatml", "llama3", "plain"))):
+    for key, choices in (
+        ("form", ("fenced", "json", "native", "tags")),
+        ("renderer", ("auto", "chatml", "llama3", "plain")),
+    ):
         _check_choice(file, text, table="tools", key=key, value=getattr(made, key), choices=choices)
     twice = next((name for number, name in enumerate(made.names) if name in made.names[:number]), None)
     if twice is not None:

@@ -263,6 +263,7 @@ class Verdict:
     fault: Fault | None = None
     """Why nothing was decided."""
     seconds: float = 0.0
+    """Wall-clock seconds that deciding took, waits for a sandbox included; 0 for a `grade`, which only counts."""
 
 
 @record
@@ -405,7 +406,7 @@ class Tools:
 
     names: tuple[str, ...] = ()
     """Those it may use, as the game calls them; none named: all that the game offers."""
-    form: Literal["fenced", "json", "native"] = "fenced"
+    form: Literal["fenced", "json", "native", "tags"] = "fenced"
     """How calls are written, see `rollout.calls`."""
     renderer: Literal["auto", "chatml", "llama3", "plain"] = "auto"
     """Marks of the turns; `auto`: the tokenizer's chat template for `template = "chat"`, else plain text."""

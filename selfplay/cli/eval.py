@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from selfplay.config import Config
     from selfplay.estimate import Estimate
     from selfplay.evaluation.grounds import Ground
-    from selfplay.evaluation.measure import Measured
+    from selfplay.evaluation.measure import Ask, Measured
     from selfplay.evaluation.targets import Target
     from selfplay.project import Project
 
@@ -39,6 +39,7 @@ BACKENDS = ("auto", "docker", "bubblewrap", "local")
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Keys every draw [default: the run's].")
 @click.option("--model", metavar="NAME", help="What an endpoint calls the model it serves.")
 @click.option("--tokenizer", metavar="MODEL", help="Whose tokenizer an endpoint's model has: an alias or a folder.")
+@click.option("--corpus", metavar="NAME", help="Searched for a file of questions [default: the run's].")
 @click.option("--sandbox", type=click.Choice(BACKENDS), help="Where tests run [default: as the run says].")
 @common
 def command(
@@ -53,6 +54,7 @@ def command(
     seed: int | None,
     model: str | None,
     tokenizer: str | None,
+    corpus: str | None,
     sandbox: str | None,
 ) -> int:
     """Let each TARGET attempt held-out tasks, and propose on held-out seeds; print pass@k and the share of valid ones.
@@ -62,11 +64,15 @@ def command(
     with the first, task by task. pass@k is the unbiased estimate; intervals are 95 %, by bootstrap over tasks. Runs are
     only read; what was played is kept in evals/ under the run, and the same question is answered from there.
 
+    A FILE is what `selfplay export --format tasks` writes; or questions with golden answers as JSON lines (NQ,
+    HotpotQA, 2Wiki, MuSiQue, Bamboogle), which are answered by searching, by heart, and from the right passages.
+
     \b
     Examples:
       selfplay eval last
       selfplay eval quickstart@start quickstart --tasks 32 --attempts 8
       selfplay eval smollm2-135m --on tasks.jsonl
+      selfplay eval last --on bamboogle.jsonl --corpus wiki --attempts 1
       selfplay eval http://localhost:8000/v1 --model m --tokenizer ./m --on last
     """
     if session.json:
@@ -78,11 +84,16 @@ def command(
         else target_of(text, project=session.project)
         for text in targets
     ]
-    where = _ground(ground, chosen, count=tasks, sandbox=sandbox, project=session.project)
     from selfplay.evaluation.measure import Ask, measure
     from selfplay.views.observers import PlainObserver
 
     ask = Ask(attempts=attempts, temperature=temperature, seed=seed)
+    if ground is not None and _holds_questions(ground):
+        path = Path(ground)
+        return _questions(session, path, chosen, ask, ks=wanted, corpus=corpus, tasks=tasks, sandbox=sandbox)
+    if corpus is not None:
+        raise UserError("--corpus is for a file of questions", hint="name one: --on questions.jsonl")
+    where = _ground(ground, chosen, count=tasks, sandbox=sandbox, project=session.project)
     with PlainObserver(sys.stderr, run=where.words) as observe:
         found = measure(chosen, where, ask, project=session.project, observe=observe)
     run = where.folder.name if where.folder is not None else None
@@ -93,6 +104,40 @@ def command(
     for one in found:
         if one.kept is not None:
             session.say(f"{one.target.words}: {'found' if one.stored else 'kept'} in {one.kept}")
+    return 0
+
+
+def _holds_questions(text: str) -> bool:
+    from selfplay.evaluation.questions import is_questions
+
+    return Path(text).is_file() and Path(text).name != runs.LEDGER and is_questions(Path(text))
+
+
+def _questions(
+    session: Session,
+    path: Path,
+    targets: Sequence[Target],
+    ask: Ask,
+    *,
+    ks: Sequence[int],
+    corpus: str | None,
+    tasks: int | None,
+    sandbox: str | None,
+) -> int:
+    """Evaluate on a file of questions."""
+    from selfplay.cli import eval_questions
+    from selfplay.evaluation.answering import exam
+    from selfplay.views.observers import PlainObserver
+
+    run = next((target.config for target in targets if target.config is not None), None)
+    ready = exam(path, run=run, corpus=corpus, count=tasks, sandbox=sandbox, project=session.project)
+    with PlainObserver(sys.stderr, run=path.name) as observe:
+        found = eval_questions.answered(ready, targets, ask, ks=ks, project=session.project, observe=observe)
+    if session.json:
+        session.answer("eval", eval_questions.data(found, ready, path, attempts=ask.attempts))
+        return 0
+    shown = eval_questions.lines(found, ready, path, attempts=ask.attempts)
+    session.data.write("".join(f"{line}\n" for line in shown))
     return 0
 
 

@@ -16,7 +16,7 @@ from selfplay.evaluation.stints import HeldOut, in_order
 from selfplay.games import kept_back
 from selfplay.ledger import Ledger, held_out
 from selfplay.project import Project
-from selfplay.types import record
+from selfplay.types import Role, record
 
 FOLDER = "evals"
 """Under a run's folder: what was evaluated on it, and tasks that were made for that."""
@@ -38,6 +38,10 @@ class Ground:
     """None where tasks are still to be made of the run's held-out seeds."""
     count: int
     """Tasks that are wanted, and seeds."""
+    solver: Role | None = None
+    """Who solves in the place of the target's own solver."""
+    seeded: bool = True
+    """Has the game to make its seeds first?"""
 
 
 def on_run(folder: Path, *, count: int | None, sandbox: str | None, project: Project) -> Ground:

@@ -29,7 +29,7 @@ from selfplay.evaluation.grounds import FOLDER, Ground, made_file
 from selfplay.evaluation.stints import HeldOut, play
 from selfplay.evaluation.targets import Target, config_of, identity, opened
 from selfplay.events import Event, Interrupt, Observer
-from selfplay.games import Game, kept_back
+from selfplay.games import AsksPolicy, Game, kept_back
 from selfplay.ledger import Ledger
 from selfplay.ledger.held_out import HeldOutPlay
 from selfplay.policy import Policy
@@ -105,10 +105,11 @@ class Bench:
         """The game, opened once."""
         if self._game is None:
             config = self.ground.config
-            players = parts.roles(config, self.project)
+            players = _players(config, self.ground, self.project)
             opening = parts.game(config, self.project, players, observe=self.observe, stack=self.stack)
             self._game, _ = await opening
-            await self._game.seeds()
+            if self.ground.seeded:
+                await self._game.seeds()
         return self._game
 
     async def held_out(self) -> HeldOut:
@@ -134,7 +135,7 @@ class Bench:
 async def _one(target: Target, on: HeldOut, bench: Bench) -> Measured:
     ground, ask = bench.ground, bench.ask
     config = config_of(target, otherwise=ground.config)
-    players = parts.roles(config, bench.project)
+    players = _players(config, ground, bench.project)
     if players.solver.game != ground.config.run.game:
         raise UserError(
             f"{target.words} plays `{players.solver.game}`, and the tasks of {ground.words} are of "
@@ -165,6 +166,11 @@ async def _one(target: Target, on: HeldOut, bench: Bench) -> Measured:
     )
 
 
+def _players(config: Config, ground: Ground, project: Project) -> parts.Players:
+    players = parts.roles(config, project)
+    return players if ground.solver is None else parts.Players(proposer=players.proposer, solver=ground.solver)
+
+
 def _at(players: parts.Players, temperature: float) -> parts.Players:
     pair = (players.proposer, players.solver)
     proposer, solver = (replace(role, sampling=replace(role.sampling, temperature=temperature)) for role in pair)
@@ -183,7 +189,9 @@ async def _play(
                 torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
                 stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
                 policy = await opened(target, config=config, players=players, torch_thread=torch_thread, stack=stack)
-                ledger.append(*on.seeds, *on.tasks)
+                if isinstance(game, AsksPolicy):
+                    game.bind(policy, seed=seed)
+                ledger.append(*on.seeds, *on.others, *on.tasks)
                 pools = _pools(ledger, policy, bench, config=config, seed=seed)
                 bench.observe(Event(kind="note", data={"text": f"{target.words} on {bench.ground.words}"}))
                 began = time.monotonic()

@@ -28,6 +28,8 @@ class HeldOut:
     """To propose on, once each."""
     tasks: tuple[Task, ...]
     """To solve."""
+    others: tuple[Seed, ...] = ()
+    """Seeds that tasks are of and nobody proposes on."""
 
 
 async def play(

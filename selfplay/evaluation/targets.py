@@ -19,8 +19,9 @@ from selfplay.cache import cache_folder
 from selfplay.config import Config, from_run
 from selfplay.errors import NotFound
 from selfplay.ledger import Ledger
-from selfplay.policy import Policy, Tokenizer
+from selfplay.policy import Policy
 from selfplay.project import Project
+from selfplay.samplers import tokenizer_of
 from selfplay.saves import retained
 from selfplay.types import Save, digest, record
 
@@ -106,7 +107,10 @@ def config_of(target: Target, *, otherwise: Config) -> Config:
         return target.config
     if target.kind == "endpoint":
         return otherwise
-    return otherwise.model_copy(update={"policy": otherwise.policy.model_copy(update={"model": target.name})})
+    changed: dict[str, object] = {"model": target.name}
+    if otherwise.policy.backend == "openai":
+        changed |= {"backend": "local", "options": {}}
+    return otherwise.model_copy(update={"policy": otherwise.policy.model_copy(update=changed)})
 
 
 async def opened(
@@ -133,21 +137,8 @@ async def opened(
 async def _endpoint(target: Target, *, config: Config, stack: AsyncExitStack) -> Policy:
     from selfplay.policy.openai import OpenAIPolicy
 
-    tokenizer = await asyncio.to_thread(_tokenizer, target.options["tokenizer"])
+    tokenizer = await asyncio.to_thread(tokenizer_of, target.options["tokenizer"])
     model, rows = target.options["model"], config.policy.max_rows
     policy = OpenAIPolicy(target.name, model=model, tokenizer=tokenizer, max_rows=rows)
     stack.push_async_callback(policy.aclose)
     return policy
-
-
-def _tokenizer(name: str) -> Tokenizer:
-    """The tokenizer of the model `name`."""
-    if name == parts.TOY:
-        from selfplay.games.echo import CHARACTERS
-        from selfplay.policy.toy import CharTokenizer
-
-        return CharTokenizer(CHARACTERS)
-    from selfplay.policy.models import resolve
-    from selfplay.policy.tokenizer import HFTokenizer
-
-    return HFTokenizer(resolve(name, cache=cache_folder()).folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,16 @@ class TaskFile:
 
 
 def digest_of(config: Config, project: Project) -> str | None:
-    """Digest of the files of the configured source; None where the game plays without files.
+    """Digest of what the configured source holds, files or a corpus; None where the game plays without either.
 
     Raises:
-        NotFound, UserError, NotReady: as `games.code.source.fetch`.
+        NotFound, UserError, NotReady: as `games.code.source.fetch` and `retrieval.store.Corpus`.
     """
+    if config.run.game == "search":
+        from selfplay.retrieval.store import Corpus
+
+        with closing(Corpus(config.game.corpus)) as corpus:
+            return corpus.info().digest
     if config.run.game != "code":
         return None
     from selfplay.games.code.source import fetch
@@ -57,7 +63,7 @@ def digest_of(config: Config, project: Project) -> str | None:
 
 def source_in_words(config: Config) -> str:
     """Where the tasks come from; the game's name where it plays without a source."""
-    return config.game.source if config.run.game == "code" else config.run.game
+    return {"code": config.game.source, "search": config.game.corpus}.get(config.run.game, config.run.game)
 
 
 def rows(

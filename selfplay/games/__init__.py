@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from selfplay.games.rewards import ALONE, Beside
+from selfplay.policy import Policy
 from selfplay.tools import Toolbox
-from selfplay.types import Example, Role, Seed, Task, Trajectory, Verdict, draw, record
+from selfplay.types import Example, Fault, Role, Seed, Task, Trajectory, Verdict, VerdictStage, draw, record
 
 
 @record
@@ -39,9 +40,12 @@ class Abilities:
 
 MODES = ("propose", "replay", "mutate")
 """All modes that a choice may have."""
+CODE_STRATEGIES = ("direct", "removal", "history", "removal+history", "feature")
+"""Ways to break a repository, for a proposer with tools (`code.tree_game`)."""
 ABILITIES: Mapping[str, Abilities] = {
-    "code": Abilities(modes=MODES, strategies=("direct", "removal"), terms=("hint",)),
+    "code": Abilities(modes=MODES, strategies=CODE_STRATEGIES, terms=("hint",)),
     "echo": Abilities(modes=MODES, terms=("hint",)),
+    "search": Abilities(terms=("hint",)),
 }
 """Game -> what it can be asked, in whichever form it is played (`abilities_of`)."""
 
@@ -50,6 +54,20 @@ def abilities_of(game: str, *, tools: bool) -> Abilities:
     """What a game can be asked by roles with tools, or without: only with them has it ways to propose by name."""
     can = ABILITIES.get(game, Abilities())
     return can if tools else replace(can, strategies=())
+
+
+def undecided(trajectory: Trajectory, fault: Fault, *, stage: VerdictStage, why: str) -> Verdict:
+    """No decision, and no reward: the machine failed, not the player."""
+    return Verdict(
+        trajectory_id=trajectory.id,
+        stage=stage,
+        valid=False,
+        passed=None,
+        reward=None,
+        reason="fault",
+        why=why,
+        fault=fault,
+    )
 
 
 Terms = Mapping[str, Any]
@@ -68,6 +86,29 @@ class GivesTools(Protocol):
         Raises:
             SandboxInfraError: they could not be made.
         """
+        ...
+
+
+@runtime_checkable
+class MakesTasks(Protocol):
+    """A game that can make a task of a seed without a proposer."""
+
+    async def given(self, seed: Seed) -> Task | None:
+        """A task of step -1 that no model proposed, of the seed's split; None where the seed has none. Equal seeds give
+        equal tasks.
+
+        Raises:
+            SandboxInfraError: the machine failed.
+        """
+        ...
+
+
+@runtime_checkable
+class AsksPolicy(Protocol):
+    """A game whose checks ask the policy itself, beside its plays."""
+
+    def bind(self, policy: Policy, *, seed: int) -> None:
+        """From now on `policy` is asked, under the run's seed."""
         ...
 
 

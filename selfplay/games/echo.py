@@ -11,12 +11,12 @@ Not here: sandboxes, files, time. Every verdict is decided at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 from selfplay.games import NO_TERMS, Minted, Terms, kept_back
+from selfplay.games.grading import graded
 from selfplay.games.rewards import ALONE, Beside, ProposerReward
-from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, digest, task_id
+from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, digest, draw, task_id
 
 ALPHABET = "ab"
 MARK = "?"
@@ -144,20 +144,8 @@ class EchoGame:
         self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict], *, beside: Beside = ALONE
     ) -> Verdict:
         """The proposer's reward from its task's solve rate; a reply that did not end cannot be read."""
-        decided = [v.passed for v in judged if v.passed is not None]
-        passed = sum(decided)
-        beside = replace(beside, formed=minted.reason != "truncated")
-        reward = self._reward(minted.valid, passed, len(decided), beside)
-        return Verdict(
-            trajectory_id=proposal.id,
-            stage="grade",
-            valid=minted.valid,
-            passed=None,
-            reward=reward,
-            reason="graded" if minted.valid else minted.reason,
-            why=f"{passed} of {len(decided)} attempts passed{beside.words}" if minted.valid else minted.why,
-            parts={"solve_rate": passed / len(decided), **beside.parts} if decided else {},
-        )
+        unreadable = ("truncated",)
+        return graded(proposal, minted, judged, worth=self._reward, beside=beside, unreadable=unreadable)
 
     def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:
         """None: the toy learns from nothing but its own play."""
@@ -185,6 +173,21 @@ class EchoGame:
                 )
             )
         return seeds, tasks
+
+    async def given(self, seed: Seed) -> Task | None:
+        """A word of the length that the seed asks for."""
+        words = [word for word in WORDS if len(word) == int(seed.payload["length"])]
+        word = words[draw("given", seed.id) % len(words)]
+        key = f"given:{word}"
+        return Task(
+            id=task_id(self._config_digest, game="echo", key=key),
+            game="echo",
+            seed_id=seed.id,
+            key=key,
+            payload={"word": word},
+            split=seed.split,
+            step=-1,
+        )
 
     async def aclose(self) -> None:
         """Nothing to free."""

@@ -286,7 +286,7 @@ class PlusMinusOne:
     @property
     def formula(self) -> str:
         """The reward as text, constants filled in."""
-        return f"{self.right:+g} if all tests pass, else {self.wrong:+g}"
+        return f"{self.right:+g} if it passes, else {self.wrong:+g}"
 
     def __call__(self, passed: bool) -> float:
         """The reward."""

@@ -1,6 +1,6 @@
 """How calls of tools are written in a reply, and what the model reads about tools. Pure.
 
-Three forms, chosen by the role:
+Four forms, chosen by the role:
 
 `fenced`: CWM's. One block a reply; its body is raw, so that programs need no escapes:
 
@@ -17,13 +17,16 @@ Three forms, chosen by the role:
 `native`: the tokenizer's chat template shows the tools and the answers. Calls are read as in `json`, or, where the
   reply begins with `{`, as Llama 3 writes them: JSON objects with `name` and `parameters`, separated by `;` or space.
 
+`tags`: Search-R1's and SSP's. `<search>QUERY</search>`: a tool by its name, around its one argument; one block a reply,
+  and what was found comes back in `<information>...</information>`. A play ends with a tool that hands something over.
+
 Whatever a model wrote gives calls or a named problem, never an exception. What stands before the last `</think>` is a
 thought, in which nothing is a call.
 
 Not here: whether arguments fit the tool (`tools`), how messages become ids (`renderers`).
 
 Sources: facebookresearch/cwm, `cwm/rl/swerl/default_tools.py` and `cwm/rl/envs/envs/swerl_tool.py`; the chat templates
-of Qwen 2.5 and Llama 3.1.
+of Qwen 2.5 and Llama 3.1; PeterGriffinJin/Search-R1, `search_r1/llm_agent/generation.py`.
 
 Example:
     >>> read('I look. <tool_call>{"name": "view", "arguments": {"path": "a"}}</tool_call>', form="json", specs=()).calls
@@ -42,7 +45,7 @@ from selfplay.rollout.renderers import Message, function_of
 from selfplay.tools import Answer, Call, ToolSpec
 from selfplay.types import record
 
-Form = Literal["fenced", "json", "native"]
+Form = Literal["fenced", "json", "native", "tags"]
 
 Reason = Literal["no_call", "two_calls", "unclosed", "broken_json", "no_name", "broken_body"]
 """What can be wrong with a reply's calls."""
@@ -167,10 +170,27 @@ def _native(text: str, specs: Mapping[str, ToolSpec]) -> Iterator[Call]:
         bare = bare[end:].lstrip("; \t\n")
 
 
+def _tags(text: str, specs: Mapping[str, ToolSpec]) -> Iterator[Call]:
+    names = "|".join(map(re.escape, specs))
+    openings = re.findall(rf"<({names})>", text)
+    blocks = re.findall(rf"<({names})>((?:(?!<\1>).)*?)</\1>", text, flags=re.DOTALL)
+    if not openings:
+        shown = " or ".join(f"<{name}>...</{name}>" for name in specs)
+        raise _Broken("no_call", f"there is no {shown}; write exactly one in each reply")
+    if not blocks:
+        raise _Broken("unclosed", f"<{openings[-1]}> is not closed by </{openings[-1]}>")
+    if len(blocks) > 1:
+        raise _Broken("two_calls", f"there are {len(blocks)} blocks; write exactly one in each reply")
+    ((name, body),) = blocks
+    required = specs[name].parameters.get("required", ())
+    yield Call(name=name, arguments={argument: body.strip() for argument in required[:1]})
+
+
 _READERS: Mapping[Form, Callable[[str, Mapping[str, ToolSpec]], Iterator[Call]]] = {
     "fenced": _fenced,
     "json": _hermes,
     "native": _native,
+    "tags": _tags,
 }
 
 
@@ -221,6 +241,9 @@ def instructions(form: Form, specs: Sequence[ToolSpec], *, turns: int, context: 
     if form == "fenced":
         shown = "\n\n".join(map(_shown, specs))
         return f"You work by using tools. {bounds} Here are their specifications:\n\n{shown}\n\n{_RULE}"
+    if form == "tags":
+        each = "\n".join(f"<{spec.name}>...</{spec.name}>: {spec.text}" for spec in specs)
+        return f"You work in turns. {bounds} End each reply with exactly one of these:\n{each}"
     shown = "\n".join(json.dumps(function_of(spec)) for spec in specs)
     return f"# Tools\n\nYou may call one or more of these functions. {bounds}\n<tools>\n{shown}\n</tools>\n\n{_HERMES}"
 
@@ -255,6 +278,9 @@ def replies(form: Form, answers: Sequence[tuple[Call, Answer]], *, known: Sequen
         texts[-1] += f"\n\n{notice}"
         names = [call.name if call.name in known else "unknown" for call, _ in answers]
         return [Message(role="tool", text=text, name=name) for text, name in zip(texts, names, strict=True)]
+    if form == "tags":
+        # note: as published, without what is left of the budget: a search would cost thirty tokens more.
+        return [Message(role="user", text="\n".join(f"<information>\n{text}\n</information>" for text in texts))]
     mark = "output" if form == "fenced" else "tool_response"
     said = "\n".join(f"<{mark}>\n{text}\n</{mark}>" for text in texts)
     return [Message(role="user", text=f"{said}\n\n{notice}")]

@@ -91,13 +91,21 @@ class Player:
     async def play(self, play: Play, view: Mapping[str, object]) -> Trajectory:
         """Play `play.role` once on the subject that `view` describes.
 
+        A prompt that leaves no room for a reply ends it with CONTEXT, and nothing is sampled.
+
         Raises:
-            UserError: the prompt does not render or does not fit the context.
+            UserError: the prompt does not render.
         """
         started = time.monotonic()
         tokenizer = self.policy.tokenizer
         prompt = render(play.role, view)
         prompt_ids = encode(play.role, prompt, tokenizer)
+        shown = Turn(speaker="prompt", token_ids=prompt_ids, text=prompt)
+        if len(prompt_ids) >= self.policy.capabilities.max_context:
+            seconds = time.monotonic() - started
+            return record_of(
+                play, self.config_digest, turns=(shown,), stop=Stop.CONTEXT, policy_version=(0, 0), seconds=seconds
+            )
         completion = await self.policy.sample(request_of(play, prompt_ids, seed=self.seed))
         reply = Turn(
             speaker="policy",
@@ -108,7 +116,7 @@ class Player:
         return record_of(
             play,
             self.config_digest,
-            turns=(Turn(speaker="prompt", token_ids=prompt_ids, text=prompt), reply),
+            turns=(shown, reply),
             stop=completion.stop,
             policy_version=completion.policy_version,
             seconds=time.monotonic() - started,

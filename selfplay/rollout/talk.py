@@ -8,7 +8,8 @@ tool delays nobody else. Each answer ends with what is left of the budget.
 
 A play ends with DONE where a tool handed something over, or where a reply asks for nothing and its form of calls takes
 that for the last one; with MALFORMED after `BROKEN` replies in a row of which nothing could be carried out; at a limit
-of the role; or with FAULT where the machine failed, which says nothing about the policy.
+of the role, with CONTEXT before the first reply where the prompt leaves no room for one; or with FAULT where the
+machine failed, which says nothing about the policy.
 
 Not here: the single-turn form (`play`), how calls and turns are written (`calls`, `renderers`), who opens which tools
 (`games`), tries after a fault (`stages`).
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 
 from selfplay.errors import UserError
 from selfplay.policy import Completion, Request
+from selfplay.retrieval import RetrievalFailed
 from selfplay.rollout import calls
 from selfplay.rollout.play import Play, Player, record_of, render, request_of
 from selfplay.rollout.renderers import Message, Renderer, renderer_of
@@ -56,7 +58,7 @@ async def talk(
     call. What `sampling` raises ends the play without a record.
 
     Raises:
-        UserError: the prompt does not render or fit, or the role names tools or a form that there are not.
+        UserError: the prompt does not render, or the role names tools or a form that there are not.
     """
     started = time.monotonic()
     whole = _Talk(player=player, play=play, sampling=sampling, calling=calling)
@@ -69,6 +71,8 @@ async def talk(
             await toolbox.aclose()
     except SandboxInfraError as error:
         stop, fault = Stop.FAULT, Fault(culprit="sandbox", where="tools", message=error.message, detail=error.hint)
+    except RetrievalFailed as error:
+        stop, fault = Stop.FAULT, Fault(culprit="machine", where="retrieval", message=error.message, detail=error.hint)
     return record_of(
         play,
         player.config_digest,
@@ -132,7 +136,8 @@ class _Talk:
         """Play to the end."""
         specs = _offered(self.role, self.tools, toolbox)
         renderer = renderer_of(self.role, self.player.policy.tokenizer)
-        self._open(renderer, specs, view)
+        if not self._open(renderer, specs, view):
+            return Stop.CONTEXT
         try:
             for number in range(self.limits.turns):
                 stop = await self._reply(number)
@@ -149,17 +154,14 @@ class _Talk:
             return Stop.SECONDS
         return Stop.TURNS
 
-    def _open(self, renderer: Renderer, specs: tuple[ToolSpec, ...], view: Mapping[str, object]) -> None:
+    def _open(self, renderer: Renderer, specs: tuple[ToolSpec, ...], view: Mapping[str, object]) -> bool:
+        """Append the prompt; False where it leaves no room for a reply."""
         user = render(self.role, view)
         system = calls.instructions(self.tools.form, specs, turns=self.limits.turns, context=self.context)
         shown = specs if self.tools.form == "native" else ()
         ids = renderer.opening(system=system, user=user, tools=shown)
-        if len(ids) >= self.context:
-            raise UserError(
-                f"the opening of role `{self.role.name}` has {len(ids)} tokens, and the whole may have {self.context}",
-                hint="shorten the role's prompt.md, offer fewer tools, or name a model with a longer context",
-            )
         self._append(Turn(speaker="prompt", token_ids=ids, text=f"{system}\n\n{user}" if system else user))
+        return len(ids) < self.context
 
     async def _reply(self, number: int) -> Stop:
         """Sample a reply behind all that stands; DONE where the policy ended it."""

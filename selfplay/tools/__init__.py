@@ -79,7 +79,7 @@ class Toolbox(Protocol):
         """Carry a call out; one at a time.
 
         Raises:
-            SandboxInfraError: the machine failed; nothing follows for the policy.
+            SandboxInfraError, RetrievalFailed: the machine failed; nothing follows for the policy.
         """
         ...
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from selfplay.tools import Allowance, Answer, ToolSpec
 from selfplay.tools.place import Place
@@ -29,58 +29,60 @@ _BYTES = 12
 """Most bytes of a character in JSON."""
 
 
-def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> Mapping[str, Any]:
-    """Name -> type and words."""
-    told = {name: {"type": kind, "description": words} for name, (kind, words) in properties.items()}
-    return {"type": "object", "properties": told, "required": list(required)}
+def _spec(
+    name: str,
+    text: str,
+    needs: tuple[str, ...],
+    /,
+    *,
+    body: Literal["lines", "replacement"] = "lines",
+    **properties: tuple[str, str],
+) -> ToolSpec:
+    """A property's type and words, by its name; `needs` are those that a call must give."""
+    told = {key: {"type": kind, "description": words} for key, (kind, words) in properties.items()}
+    schema = {"type": "object", "properties": told, "required": list(needs)}
+    return ToolSpec(name=name, text=text, parameters=schema, body=body)
 
 
 _PATH = ("string", "relative to the work tree")
-SPECS: Mapping[str, ToolSpec] = {
-    "edit": ToolSpec(
-        name="edit",
-        text="Replaces one place of a file of the work tree. `old` must occur in it exactly once, blanks and line "
-        "ends included.",
-        parameters=_schema(
-            ("path", "old", "new"),
-            path=_PATH,
-            old=("string", "the text to be replaced"),
-            new=("string", "the text in its place; empty to remove it"),
-        ),
+_SPECS = (
+    _spec(
+        "edit",
+        "Replaces one place of a file of the work tree. `old` must occur in it exactly once, blanks and line ends "
+        "included.",
+        ("path", "old", "new"),
+        path=_PATH,
+        old=("string", "the text to be replaced"),
+        new=("string", "the text in its place; empty to remove it"),
         body="replacement",
     ),
-    "create": ToolSpec(
-        name="create",
-        text="Makes a new file in the work tree, with its folders.",
-        parameters=_schema(
-            ("path", "text"),
-            path=_PATH,
-            text=("string", "the whole file"),
-            overwrite=("boolean", "true to replace a file that is there"),
-        ),
+    _spec(
+        "create",
+        "Makes a new file in the work tree, with its folders.",
+        ("path", "text"),
+        path=_PATH,
+        text=("string", "the whole file"),
+        overwrite=("boolean", "true to replace a file that is there"),
     ),
-    "view": ToolSpec(
-        name="view",
-        text="Shows a file with line numbers, or what a folder holds.",
-        parameters=_schema(
-            ("path",),
-            path=("string", "relative to the work tree; `.` is the work tree itself"),
-            first=("integer", "first line to be shown"),
-            last=("integer", "last line to be shown"),
-        ),
+    _spec(
+        "view",
+        "Shows a file with line numbers, or what a folder holds.",
+        ("path",),
+        path=("string", "relative to the work tree; `.` is the work tree itself"),
+        first=("integer", "first line to be shown"),
+        last=("integer", "last line to be shown"),
     ),
-    "search": ToolSpec(
-        name="search",
-        text="Finds lines that match a Python regular expression, in a file or in all text files of a folder.",
-        parameters=_schema(
-            ("pattern",),
-            pattern=("string", "what to look for"),
-            path=("string", "file or folder, relative to the work tree, which is the default"),
-            names=("string", "only files whose names match, e.g. `*.py`"),
-            plain=("boolean", "true to look for the pattern as it stands"),
-        ),
+    _spec(
+        "search",
+        "Finds lines that match a Python regular expression, in a file or in all text files of a folder.",
+        ("pattern",),
+        pattern=("string", "what to look for"),
+        path=("string", "file or folder, relative to the work tree, which is the default"),
+        names=("string", "only files whose names match, e.g. `*.py`"),
+        plain=("boolean", "true to look for the pattern as it stands"),
     ),
-}
+)
+SPECS: Mapping[str, ToolSpec] = {spec.name: spec for spec in _SPECS}
 """What the policy is told of each."""
 
 

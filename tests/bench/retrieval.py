@@ -1,11 +1,12 @@
 """Latency and recall of the word index on real documents, beside a plain OR query over the same index.
 
-    python tests/bench/retrieval.py SOURCE... [--passages 20000 200000] [--queries 300]
+    python tests/bench/retrieval.py SOURCE... [--passages 20000 200000] [--queries 300] [--keep FOLDER [--add-only]]
 
 A SOURCE is what `selfplay corpus add` takes, or a dictd dictionary (`NAME.index` beside `NAME.dict.dz`). Documents are
 taken in an order that is keyed by their names until there are as many passages as asked for. Known items: each query is
 made of one passage, which should be among the first ten. *rare*: the five rarest words of one of its sentences;
-*random*: eight of its words of four letters or more; *sentence*: one of its sentences, whole.
+*random*: eight of its words of four letters or more; *sentence*: one of its sentences, whole. With `--keep`, corpora
+stay in FOLDER and are used again, so that adding and asking can be measured apart.
 
 Not covered: questions as people ask them, dense retrieval.
 """
@@ -26,7 +27,7 @@ from pathlib import Path
 from selfplay.retrieval import Document
 from selfplay.retrieval.fts import FtsRetriever, best
 from selfplay.retrieval.sources import documents
-from selfplay.retrieval.store import Corpus
+from selfplay.retrieval.store import Corpus, path_of
 from selfplay.retrieval.words import terms
 from selfplay.retrieval.writing import add
 from selfplay.types import digest, draw
@@ -130,26 +131,32 @@ def main() -> None:
     parser.add_argument("sources", nargs="+")
     parser.add_argument("--passages", nargs="+", type=int, default=[20_000])
     parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--add-only", action="store_true")
     options = parser.parse_args()
-    found = everything(options.sources)
-    print(f"{len(found)} documents", flush=True)
-    with tempfile.TemporaryDirectory(prefix="selfplay-bench-") as cache:
-        os.environ["SELFPLAY_CACHE"] = cache
+    with tempfile.TemporaryDirectory(prefix="selfplay-bench-") as scratch:
+        os.environ["SELFPLAY_CACHE"] = str(options.keep or scratch)
+        found: list[Document] = []
         for passages in options.passages:
-            made = [0]
             name = f"bench-{passages}"
+            if not path_of(name).is_file():
+                found = found or everything(options.sources)
+                filled(name, found, passages)
+            if not options.add_only:
+                print("p50 / p99: ours | plain OR", flush=True)
+                for kind in KINDS:
+                    asyncio.run(measure(name, kind, options.queries))
 
-            def tell(_: int, count: int, made: list[int] = made) -> None:
-                made[0] = count
 
-            added = add(name, "bench", until(found, passages, made), tell=tell)
-            size = (Path(cache) / "corpora" / f"{name}.db").stat().st_size
-            print(
-                f"{added.passages} passages in {added.seconds:.1f} s, {size / 1e6:.0f} MB; p50 / p99: ours | plain OR",
-                flush=True,
-            )
-            for kind in KINDS:
-                asyncio.run(measure(name, kind, options.queries))
+def filled(name: str, found: Sequence[Document], passages: int) -> None:
+    made = [0]
+
+    def tell(_: int, count: int) -> None:
+        made[0] = count
+
+    added = add(name, "bench", until(found, passages, made), tell=tell)
+    size = path_of(name).stat().st_size
+    print(f"{len(found)} documents: {added.passages} passages, {added.seconds:.1f} s, {size / 1e6:.0f} MB", flush=True)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def test_formulas_name_the_constants_in_force() -> None:
     assert proposer_reward("ssr", alpha=0.5).formula == "-1 if invalid, -0.5 if s is 0 or 1, else 1 - 1.5 s"
     assert proposer_reward("spice", options={"width": 0.02}).formula.endswith("exp(-(s (1 - s) - 0.25)^2 / (2 0.02))")
     assert proposer_reward("azr").formula.startswith("-0.5 if invalid (-1 if unreadable)")
-    assert PlusMinusOne().formula == "+1 if all tests pass, else -1"
+    assert PlusMinusOne().formula == "+1 if it passes, else -1"
     assert (PlusMinusOne()(True), PlusMinusOne()(False)) == (1.0, -1.0)
 
 

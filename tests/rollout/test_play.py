@@ -53,6 +53,18 @@ def test_a_long_reply_is_truncated_at_the_roles_limit() -> None:
     assert trajectory.stop.truncated
 
 
+def test_a_prompt_that_fills_the_context_is_an_end_like_others() -> None:
+    policy = ScriptedPolicy(lambda prompt: "ab", tokenizer=TOKENIZER, max_context=len("say abc>"))
+    who = Player(policy=policy, config_digest="c", seed=0)
+    play = Play(role=role(), stage="attempt", step=0, subject_id="s", index=0)
+    for word in ("abc", "a" * 500):
+        stopped = asyncio.run(who.play(play, {"word": word}))
+        assert (stopped.stop, stopped.num_sampled, stopped.reply, stopped.fault) == (Stop.CONTEXT, 0, "", None)
+        assert [turn.text for turn in stopped.turns] == [f"say {word}>"]
+    short = asyncio.run(who.play(play, {"word": "ab"}))
+    assert (short.stop, short.num_sampled) == (Stop.CONTEXT, 1)
+
+
 def test_a_missing_variable_is_an_error_that_names_the_file() -> None:
     with pytest.raises(UserError, match="word") as error:
         render(role(), {"other": 1})

@@ -195,8 +195,10 @@ class TestLimits:
             stopped = play(context)
             assert stopped.stop is Stop.CONTEXT
             assert len(stopped.token_ids) <= context
-        with pytest.raises(UserError, match="the opening of role `counter` has"):
-            play(len(whole.turns[0].token_ids) - 3)
+        for context in (len(whole.turns[0].token_ids) - 3, 5):
+            stopped = play(context)
+            assert (stopped.stop, stopped.num_sampled, stopped.fault) == (Stop.CONTEXT, 0, None)
+            assert [turn.speaker for turn in stopped.turns] == ["prompt"]
 
     def test_seconds(self) -> None:
         async def slow(call: Call) -> None:

@@ -1,0 +1,191 @@
+"""Files of questions with golden answers, one JSON object a line, read as their makers wrote them.
+
+| layout | question | answers | passages that the answer follows from |
+|---|---|---|---|
+| FlashRAG's and Search-R1's of all these | `question` | `golden_answers`, a list | in `metadata` |
+| NQ (open) | `question` | `answer`, a list | |
+| HotpotQA, 2WikiMultihopQA | `question` | `answer`, a text | those of `context` in `supporting_facts` |
+| MuSiQue | `question` | `answer`, `answer_aliases` | those of `paragraphs` with `is_supporting` |
+| Bamboogle | `Question` | `Answer` | |
+
+`context` and `supporting_facts` are lists of pairs (the original files) or objects of lists (Hugging Face's and
+FlashRAG's, whose sentences are `sentences` or `content`). A row of MuSiQue with `answerable` false is no question, and
+is counted. A file that is one JSON array, as HotpotQA's and 2Wiki's originals are, is read as well.
+
+Whatever is wrong is said with the number of its line (of its row in an array). Not here: who answers (`answering`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from selfplay.errors import NotFound, NotReady, UserError
+from selfplay.retrieval import Passage
+from selfplay.types import digest, record
+
+_HINT = 'each line is a JSON object such as {"question": "...", "golden_answers": ["..."]}'
+
+
+@record
+class Asked:
+    """One question."""
+
+    id: str
+    """The file's own, or a digest of the question and its answers."""
+    question: str
+    answers: tuple[str, ...]
+    """At least one; any of them counts."""
+    support: tuple[Passage, ...]
+    """The passages that the file says the answer follows from; empty where it does not say."""
+
+
+@record
+class Questions:
+    """What a file holds."""
+
+    asked: tuple[Asked, ...]
+    """In the file's order, each id once."""
+    unanswerable: int
+    """Rows that say of themselves that they have no answer."""
+
+
+def is_questions(path: Path) -> bool:
+    """Does the file's first row look like a question? False where it cannot be read at all."""
+    try:
+        _, row = next(_rows(path))
+    except (UserError, NotReady, StopIteration):
+        return False
+    return isinstance(row, dict) and ("question" in row or "Question" in row) and "schema" not in row
+
+
+def read(path: Path) -> Questions:
+    """The questions in `path`.
+
+    Raises:
+        NotFound: there is no such file.
+        NotReady: it cannot be read.
+        UserError: it holds no question, or a line that is none; its number is named.
+    """
+    found: dict[str, Asked] = {}
+    unanswerable = 0
+    for number, row in _rows(path):
+        try:
+            asked = _asked(row)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            what = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            raise UserError(f"{path}, line {number} is no question: {what}", hint=_HINT) from error
+        if asked is None:
+            unanswerable += 1
+            continue
+        before = found.setdefault(asked.id, asked)
+        if before != asked:
+            raise UserError(f"{path}, line {number}: the id {asked.id} is another question's", hint="give it its own")
+    if not found:
+        raise UserError(f"{path} holds no question that has an answer", hint=_HINT)
+    return Questions(asked=tuple(found.values()), unanswerable=unanswerable)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """(number of the line, what it holds); of a file that is one array, (number of the row, row)."""
+    text = _text(path)
+    if text.lstrip()[:1] == "[":
+        try:
+            rows = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} is no JSON array: {error}", hint=_HINT) from error
+        yield from enumerate(rows, start=1)
+        return
+    # note: not `splitlines`, which ends lines at characters that JSON may hold in a string.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}, line {number} is no JSON: {error}", hint=_HINT) from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise NotFound(f"no file {path}", hint=_HINT) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no text in UTF-8: {error}", hint=_HINT) from error
+    except OSError as error:
+        raise NotReady(f"cannot read {path}: {error.strerror}", hint=f"look: ls -ld {path}") from error
+
+
+def _asked(row: Any) -> Asked | None:
+    """A row's question; None where it has no answer by its own account.
+
+    Raises:
+        ValueError, TypeError, KeyError, IndexError: it is none.
+    """
+    if not isinstance(row, dict):
+        raise TypeError("it is no JSON object")
+    if row.get("answerable") is False:
+        return None
+    question = row["Question"] if "Question" in row else row["question"]
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError("`question` is no text, or empty")
+    answers = _answers(row)
+    own = row.get("id", row.get("_id"))
+    metadata = row.get("metadata")
+    support = _support(row) or (_support(metadata) if isinstance(metadata, dict) else ())
+    name = str(own) if isinstance(own, str | int) else digest("question", question, list(answers))
+    return Asked(id=name, question=question.strip(), answers=answers, support=support)
+
+
+def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The answers that count, each once."""
+    key = next((name for name in ("golden_answers", "answer", "Answer", "answers") if name in row), None)
+    if key is None:
+        raise KeyError("`golden_answers` or `answer`")
+    given, aliases = row[key], row.get("answer_aliases", [])
+    every = [*([given] if isinstance(given, str) else given), *aliases]
+    if not all(isinstance(one, str) for one in every):
+        raise TypeError(f"`{key}` is neither a text nor a list of texts")
+    found = tuple(dict.fromkeys(one.strip() for one in every if one.strip()))
+    if not found:
+        raise ValueError(f"`{key}` holds no answer")
+    return found
+
+
+def _support(row: Mapping[str, Any]) -> tuple[Passage, ...]:
+    """The passages that the answer follows from, as the row marks them; empty where it does not."""
+    if "paragraphs" in row:
+        return tuple(
+            _passage(str(one["title"]), str(one["paragraph_text"]))
+            for one in row["paragraphs"]
+            if one.get("is_supporting")
+        )
+    if "context" not in row or "supporting_facts" not in row:
+        return ()
+    wanted = {title for title, *_ in _pairs(row["supporting_facts"], ("sent_id",))}
+    context = _pairs(row["context"], ("sentences", "content"))
+    return tuple(_passage(title, "".join(_spaced(texts))) for title, texts in context if title in wanted)
+
+
+def _pairs(value: Any, names: Sequence[str]) -> list[tuple[str, Any]]:
+    """(title, what belongs to it), of a list of pairs or of an object of two lists."""
+    if isinstance(value, dict):
+        other = next((value[name] for name in names if name in value), None)
+        if other is None:
+            raise KeyError(f"`{'` or `'.join(names)}` beside `title`")
+        return list(zip(map(str, value["title"]), other, strict=True))
+    return [(str(one[0]), one[1]) for one in value]
+
+
+def _spaced(sentences: Any) -> Iterator[str]:
+    """The sentences of a paragraph, which may carry the space between them or not."""
+    if isinstance(sentences, str):
+        sentences = [sentences]
+    for number, one in enumerate(sentences):
+        yield one if number == 0 or str(one)[:1].isspace() else f" {one}"
+
+
+def _passage(title: str, text: str) -> Passage:
+    return Passage(id=digest("passage", title, text), text=text, title=title, document="", end=len(text))
