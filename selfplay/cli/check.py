@@ -1,6 +1,6 @@
-"""`selfplay check`: is a run as it was recorded, and what can be saved of one that is not?
+"""`selfplay check`: is a run as it was recorded, and what can be saved of one that is not? Or: what of a repository?
 
-Not here: the checks (`audit`, `ledger.check`), the rescue (`salvage`).
+Not here: the checks (`audit`, `ledger.check`), the rescue (`salvage`), repositories (`cli.check_source`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,43 @@ if TYPE_CHECKING:
     from selfplay.ledger.found import Checked
 
 
-@click.command("check", short_help="Is a run as it was recorded? Every digest, reference, id and sum.")
-@click.argument("run")
+@click.command("check", short_help="Is a run as it was recorded? What is special about a repository?")
+@click.argument("what", metavar="RUN|REPOSITORY")
 @click.option("--salvage", metavar="NAME", help="Make the run NAME of what is whole, up to the last whole step.")
+@click.option(
+    "-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting, for a repository; repeatable."
+)
+@click.option("--sandbox", metavar="S", help="Where a repository's tests run: auto, docker, bubblewrap, local.")
+@click.option("--read-only", is_flag=True, help="Only read the repository; run nothing of it.")
 @common
-def command(session: Session, run: str, salvage: str | None) -> int:
+def command(
+    session: Session, what: str, *, salvage: str | None, sets: tuple[str, ...], sandbox: str | None, read_only: bool
+) -> int:
     """Check every digest, reference, id, length and sum of a run, and its saves on disk.
 
     The run may be going on; nothing is written. The exit code is 1 where something is wrong. --salvage copies what
     is whole of a damaged run into a new one, which can be resumed; the damaged one stays as it is.
 
+    A REPOSITORY (a folder, a git URL, pypi:NAME==VERSION) is read and its tests are run twice in a sandbox, as a run
+    would: what is special about it is said, and what is done about it. The exit code is 1 where it cannot be played.
+
     \b
     Examples:
       selfplay check last
       selfplay check quickstart --salvage quickstart-2
+      selfplay check ./my-package
+      selfplay check pypi:toolz==1.2.0 --read-only
     """
-    folder = runs.find_run(run, project=session.project)
+    from selfplay.cli import check_source
+
+    if check_source.is_source(what, project=session.project):
+        if salvage is not None:
+            raise UserError("--salvage is for runs", hint=f"leave it out: selfplay check {what}")
+        typed = (*sets, *([f"sandbox.kind={sandbox}"] if sandbox is not None else []))
+        return check_source.check(session, what, sets=typed, read_only=read_only)
+    if sets or sandbox or read_only:
+        raise UserError("-s, --sandbox and --read-only are for repositories", hint=f"selfplay check {what}")
+    folder = runs.find_run(what, project=session.project)
     return _check(session, folder) if salvage is None else _salvage(session, folder, salvage)
 
 

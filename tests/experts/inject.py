@@ -3,8 +3,13 @@ the five files into `artifact/`.
 
     python inject.py MODULE NTH KEPT
 
-takes the NTH function of MODULE (or the next one that works) that is not among KEPT, names with commas. Standard
-library and git only; sent as source, so that it needs nothing of the package.
+takes the NTH function of MODULE (or the next one that works) that is not among KEPT, names with commas. Suites are
+slow and commands short: after a while it says that it is not done, and the same command goes on.
+
+    python inject.py --weaken FILE...
+
+takes the failing tests out of these test files, where the bug is already there. Standard library and git only; sent as
+source, so that it needs nothing of the package.
 """
 
 from __future__ import annotations
@@ -14,8 +19,13 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
+ENOUGH = 30.0
+"""Seconds after which no further function is tried by the same command."""
+AT = pathlib.Path(".git/inject.at")
+"""How many functions were tried before."""
 GONE = "raise NotImplementedError"
 MOST = 12
 """Failing tests of a bug."""
@@ -48,7 +58,8 @@ def without_body(text: str, function: ast.FunctionDef, rest: list[ast.stmt]) -> 
 
 def failing(files: list[str]) -> dict[str, set[str]] | None:
     """Test file -> names of functions that fail; None where something cannot be collected or started."""
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=no", "-p", "no:cacheprovider", *files]
+    options = ["-q", "-rf", "--tb=no", "-p", "no:cacheprovider", f"--maxfail={MOST + 1}"]
+    command = [sys.executable, "-m", "pytest", *options, *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1) or re.search(r"\d+ errors? in", done.stdout):
         return None
@@ -78,17 +89,23 @@ def git(*words: str) -> str:
     return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout
 
 
+def weakened(tests: list[str]) -> dict[str, set[str]] | None:
+    """Take the failing tests out of their files; which they were, or None where they are none, too many, or not all."""
+    found = failing(tests)
+    if not found or not 0 < sum(map(len, found.values())) <= MOST:
+        return None
+    for path, names in found.items():
+        file = pathlib.Path(path)
+        file.write_text(without(file.read_text(), names))
+    return found if failing(list(found)) == {} else None
+
+
 def attempt(module: str, name: str, broken: str, tests: list[str]) -> bool:
     """Write the artifact of this bug; False where it is none. The tree is as it was afterwards."""
     try:
         pathlib.Path(module).write_text(broken)
-        found = failing(tests)
-        if not found or not 0 < sum(map(len, found.values())) <= MOST:
-            return False
-        for path, names in found.items():
-            file = pathlib.Path(path)
-            file.write_text(without(file.read_text(), names))
-        if failing(list(found)) != {}:
+        found = weakened(tests)
+        if found is None:
             return False
         folder = pathlib.Path("artifact")
         folder.mkdir(exist_ok=True)
@@ -105,10 +122,18 @@ def attempt(module: str, name: str, broken: str, tests: list[str]) -> bool:
 
 def main(module: str, nth: int, kept: set[str]) -> int:
     """Try one function after another."""
+    began = time.monotonic()
+    git("checkout", "-q", "--", ".")
     text = pathlib.Path(module).read_text()
     offered = [one for one in functions(ast.parse(text)) if f"{module}::{one[0]}" not in kept]
     tests = [path for path in git("ls-files").split() if re.search(r"(^|/)test_[^/]*\.py$", path)]
-    for name, function, rest in offered[nth % max(1, len(offered)) :] + offered[: nth % max(1, len(offered))]:
+    first = nth % max(1, len(offered))
+    before = int(AT.read_text()) if AT.exists() else 0
+    for number, (name, function, rest) in list(enumerate([*offered[first:], *offered[:first]]))[before:]:
+        if time.monotonic() - began > ENOUGH:
+            print("not done: the same command goes on")
+            return 2
+        AT.write_text(str(number + 1))
         word = re.compile(rf"\b{name.rpartition('.')[2]}\b")
         mine = [path for path in tests if word.search(pathlib.Path(path).read_text())]
         if mine and attempt(module, name, without_body(text, function, rest), mine):
@@ -118,4 +143,6 @@ def main(module: str, nth: int, kept: set[str]) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--weaken":
+        sys.exit(weakened(sys.argv[2:]) is None)
     sys.exit(main(sys.argv[1], int(sys.argv[2]), set(filter(None, sys.argv[3].split(",")))))

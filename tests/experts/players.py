@@ -11,12 +11,24 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.experts.inject import GONE, functions
 
-PROGRAM = Path(__file__).with_name("inject.py")
+HALF = "return NotImplemented"
+"""What a half-hearted solver leaves in the place of a body."""
+RESET = "Stage WEAKEN: the folder was reset"
+"""What is said where the first stage is over."""
+PROGRAM = Path(__file__).with_name("inject.py").read_text()
 Player = Callable[[int, str], str]
+
+
+class Wrong(NamedTuple):
+    """A player that does wrong, and what comes of it."""
+
+    player: Player
+    reason: str
+    stop: str
 
 
 def fenced(name: str, *body: str, tag: str = "") -> str:
@@ -41,21 +53,43 @@ def kept_of(said: str) -> str:
 
 
 def proposer(nth: int) -> Player:
-    """Looks around, runs its program for the `nth` function, reads what it wrote, hands it over."""
+    """Looks around, runs its program for the `nth` function, reads what it wrote, hands the folder over."""
 
     def reply(turn: int, said: str) -> str:
-        module = module_of(said)
-        if turn == 0:
-            return fenced("search", "^ *def ", tag=f" path={module}")
-        if turn == 1:
-            return fenced("create", ".git/inject.py", PROGRAM.read_text())
-        if turn == 2:
-            return fenced("bash", f"python .git/inject.py {module} {nth} '{kept_of(said)}'; git status --short | head")
-        if turn == 3:
-            return fenced("bash", "cat artifact/test_files.txt; wc -l artifact/*.diff")
-        return fenced("submit", "artifact")
+        return _search(turn, said, nth=nth) or fenced("submit", "artifact")
 
     return reply
+
+
+def in_stages(nth: int) -> Player:
+    """Finds a bug in the same way, leaves it in the tree and hands that over; then weakens the tests of a new tree."""
+
+    def reply(turn: int, said: str) -> str:
+        told = said.partition(RESET)[2]
+        if not told:
+            found = _search(turn, said, nth=nth)
+            applied = "git apply artifact/bug_inject.diff && mv artifact /tmp/"
+            return found or (fenced("submit") if applied in said else fenced("bash", applied))
+        files = " ".join(dict.fromkeys(re.findall(r"^tests: (.*)$", said, re.MULTILINE)))
+        if "inject.py" not in told:
+            return fenced("create", ".git/inject.py", PROGRAM)
+        command = f"python .git/inject.py --weaken {files}"
+        return fenced("submit") if command in told else fenced("bash", command)
+
+    return reply
+
+
+def _search(turn: int, said: str, *, nth: int) -> str:
+    """What is said until the artifact is written; then nothing."""
+    module = module_of(said)
+    if turn == 0:
+        return fenced("search", "^ *def ", tag=f" path={module}")
+    if turn == 1:
+        return fenced("create", ".git/inject.py", PROGRAM)
+    if "\ntests: " in said.partition(PROGRAM)[2]:
+        return ""
+    show = "sed 's/^/tests: /' artifact/test_files.txt; wc -l artifact/*.diff"
+    return fenced("bash", f"python .git/inject.py {module} {nth} '{kept_of(said)}' && ({show})")
 
 
 def solver(clean: Path) -> Player:
@@ -63,7 +97,7 @@ def solver(clean: Path) -> Player:
 
     def reply(turn: int, said: str) -> str:
         if turn == 0:
-            return called("bash", command=f"git grep -n '^ *{GONE}$' -- '*.py'")
+            return _look()
         if turn == 1:
             return called("edit", **_repair(clean, said))
         if turn == 2:
@@ -74,13 +108,31 @@ def solver(clean: Path) -> Player:
     return reply
 
 
-def _repair(clean: Path, said: str) -> Mapping[str, str]:
+def half(clean: Path) -> Player:
+    """Finds the function, and leaves another one that does nothing in its place: a bug of the second order."""
+
+    def reply(turn: int, said: str) -> str:
+        if turn == 0:
+            return _look()
+        edit = _repair(clean, said)
+        if turn == 1 and edit["old"].endswith(GONE):
+            return called("edit", **{**edit, "new": edit["old"].removesuffix(GONE) + HALF})
+        return called("submit")
+
+    return reply
+
+
+def _look() -> str:
+    return called("bash", command=f"git grep -nE '^ *({GONE}|{HALF})$' -- '*.py'")
+
+
+def _repair(clean: Path, said: str) -> dict[str, str]:
     """The edit that puts a body back, from what `git grep` printed."""
-    for path, number in re.findall(rf"^(\S+\.py):(\d+): *{GONE}$", said, re.MULTILINE):
+    for path, number, mark in re.findall(rf"^(\S+\.py):(\d+): *({GONE}|{HALF})$", said, re.MULTILINE):
         text = (clean / path).read_text()
         lines = text.splitlines()
         for _, function, rest in functions(ast.parse(text)):
-            gone = " " * rest[0].col_offset + GONE
+            gone = " " * rest[0].col_offset + mark
             if rest[0].lineno == int(number) and lines[int(number) - 1] != gone:
                 head = lines[function.lineno - 1 : rest[0].lineno - 1]
                 whole = lines[function.lineno - 1 : function.end_lineno]
@@ -111,66 +163,94 @@ echo $t > artifact/test_files.txt
 """A change that changes nothing."""
 A_TEST = COMMENT.replace("$m; git diff >", "$m; echo '# words' >> $t; git diff >")
 """The bug's diff changes a test as well."""
+UNLISTED = COMMENT.replace("echo $t > artifact", "echo $m > artifact")
+"""No test file is listed."""
+BREAK = "sed -i 's/^    return x$/    return 1/' toolz/functoolz.py"
+"""A bug in toolz: `identity` is none."""
+LOUD = f"""
+t=toolz/tests/test_functoolz.py; mkdir artifact; echo $t > artifact/test_files.txt
+{BREAK}; git diff > artifact/bug_inject.diff; git checkout -q -- .
+echo '# words' >> $t; git diff > artifact/test_weaken.diff; git checkout -q -- .
+"""
+"""That bug, and a weakening that hides nothing of it."""
 NO_DIFF = "this is no diff\n"
+NO_CALL = '<tool_call>\n{"name": "bash", "arguments": {\n</tool_call>'
+FOR_EVER = "while :; do :; done"
+BIG = (
+    "mkdir artifact; cd artifact; yes | head -c 2000000 > bug_inject.diff; cp bug_inject.diff test_weaken.diff; "
+    "echo a > test_files.txt"
+)
+PASSWORDS = "--- a/../../etc/passwd\n+++ b/../../etc/passwd\n@@ -1 +1 @@\n-a\n+b\n"
+LIST, SUBMIT, WHOLE = fenced("bash", "ls"), fenced("submit"), fenced("submit", "artifact")
+BROKEN = fenced("bash", BREAK)
+"""In the tree itself, for the first of two stages."""
 
-PROPOSERS: Mapping[str, tuple[Player, str]] = {
-    "silent": (in_turn("I would rather talk about the weather."), "no_submit"),
-    "looper": (in_turn(fenced("bash", "ls")), "no_submit"),
-    "endless": (in_turn(fenced("bash", "while :; do :; done"), fenced("submit", "artifact")), "no_submit"),
-    "unclosed": (in_turn("<tool: bash>\nls"), "no_submit"),
-    "incomplete": (
-        in_turn(fenced("create", "artifact/test_files.txt", "a.py"), fenced("submit", "artifact")),
-        "no_submit",
+PROPOSERS: Mapping[str, Wrong] = {
+    # Nothing whole is handed over.
+    "silent": Wrong(in_turn("I would rather talk about the weather."), "malformed_calls", "malformed"),
+    "unclosed": Wrong(in_turn("<tool: bash>\nls"), "malformed_calls", "malformed"),
+    "twice": Wrong(in_turn(LIST + "\n" + WHOLE), "malformed_calls", "malformed"),
+    "looper": Wrong(in_turn(LIST), "limit_turns", "turns"),
+    "incomplete": Wrong(in_turn(fenced("create", "artifact/test_files.txt", "a.py"), WHOLE), "submit_refused", "turns"),
+    "giant": Wrong(
+        in_turn(fenced("bash", "yes | head -c 50000000"), fenced("bash", BIG), WHOLE), "submit_refused", "turns"
     ),
-    "wrong": (in_turn(*files(listed="no_such_test.py", bug=NO_DIFF, weak=NO_DIFF)), "patch_empty"),
-    "giant": (
-        in_turn(
-            fenced("bash", "yes | head -c 50000000"),
-            fenced(
-                "bash",
-                "mkdir artifact; cd artifact; yes | head -c 2000000 > bug_inject.diff; cp bug_inject.diff "
-                "test_weaken.diff; echo a > test_files.txt",
-            ),
-            fenced("submit", "artifact"),
-        ),
-        "no_submit",
-    ),
-    "outsider": (
+    # The two stages.
+    "untouched": Wrong(in_turn(fenced("bash", "echo words > notes.txt"), SUBMIT), "submit_refused", "turns"),
+    "quitter": Wrong(in_turn(BROKEN, SUBMIT, LIST), "limit_turns", "turns"),
+    "unweakened": Wrong(in_turn(BROKEN, SUBMIT), "submit_refused", "turns"),
+    # What is handed over is no bug.
+    "wrong": Wrong(in_turn(*files(listed="no_such_test.py", bug=NO_DIFF, weak=NO_DIFF)), "patch_empty", "done"),
+    "outsider": Wrong(
         in_turn(
             fenced("edit", "../../etc/passwd", "<<<<<<< SEARCH", "root", "=======", "toor", ">>>>>>> REPLACE"),
             fenced("create", "/etc/cron.d/mine", "* * * * * root true"),
-            *files(
-                listed="../../etc/passwd",
-                bug="--- a/../../etc/passwd\n+++ b/../../etc/passwd\n@@ -1 +1 @@\n-a\n+b\n",
-                weak=NO_DIFF,
-            ),
+            *files(listed="../../etc/passwd", bug=PASSWORDS, weak=NO_DIFF),
         ),
         "patch_traverses",
+        "done",
     ),
-    "double": (
-        in_turn(
-            fenced("bash", "ls") + "\n" + fenced("submit", "artifact"),
-            fenced("bash", A_TEST),
-            fenced("submit", "artifact"),
-        ),
-        "bug_outside_code",
-    ),
-    "harmless": (in_turn(fenced("bash", COMMENT), fenced("submit", "artifact")), "tests_still_pass"),
+    "double": Wrong(in_turn(LIST + "\n" + WHOLE, fenced("bash", A_TEST), WHOLE), "bug_outside_code", "done"),
+    "unlisted": Wrong(in_turn(fenced("bash", UNLISTED), WHOLE), "test_files_missing", "done"),
+    "harmless": Wrong(in_turn(fenced("bash", COMMENT), WHOLE), "tests_still_pass", "done"),
+    "loud": Wrong(in_turn(fenced("bash", LOUD), WHOLE), "weakening_hides_nothing", "done"),
 }
-"""Those that do wrong -> what they say, and the reason for which nothing comes of it."""
+"""Those that do wrong, and what comes of it."""
 
-SOLVERS: Mapping[str, tuple[Player, str]] = {
-    "quiet": (in_turn("It looks fine to me."), "no_submit"),
-    "garbled": (in_turn('<tool_call>\n{"name": "bash", "arguments": {\n</tool_call>'), "no_submit"),
-    "idle": (in_turn(called("submit")), "patch_empty"),
-    "stranger": (
+SOLVERS: Mapping[str, Wrong] = {
+    "quiet": Wrong(in_turn("It looks fine to me."), "no_submit", "done"),
+    "garbled": Wrong(in_turn(NO_CALL), "malformed_calls", "malformed"),
+    "looper": Wrong(in_turn(called("bash", command="ls")), "limit_turns", "turns"),
+    "giant": Wrong(
+        in_turn(called("bash", command="yes | tee giant.py | head -c 20000000"), called("submit")),
+        "patch_empty",
+        "done",
+    ),
+    "idle": Wrong(in_turn(called("submit")), "patch_empty", "done"),
+    "stranger": Wrong(
         in_turn(
             called("edit", path="/etc/passwd", old="root", new="toor")
             + called("bash", command="echo 'x = 1' > conftest.py; echo > /etc/passwd"),
             called("submit"),
         ),
         "patch_empty",
+        "done",
     ),
-    "guesser": (in_turn(called("create", path="guess.py", text="x = 1\n") + called("submit")), "tests_fail"),
+    "breaker": Wrong(
+        in_turn(
+            called("bash", command="for f in $(git ls-files '*.py' | grep -v test); do echo 'x = (' >> $f; done"),
+            called("submit"),
+        ),
+        "collection_error",
+        "done",
+    ),
+    "guesser": Wrong(
+        in_turn(called("create", path="guess.py", text="x = 1\n") + called("submit")), "tests_fail", "done"
+    ),
 }
 """The same of attempts."""
+ENDLESS = {
+    "proposer": Wrong(in_turn(fenced("bash", FOR_EVER)), "limit_seconds", "seconds"),
+    "solver": Wrong(in_turn(called("bash", command=FOR_EVER)), "limit_seconds", "seconds"),
+}
+"""Those whose time runs out, by side."""

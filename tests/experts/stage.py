@@ -8,18 +8,22 @@ The product has no test hooks: functions of it are replaced while `scripted` is 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 from selfplay.games import echo
 from selfplay.policy import Completion, Request, local, toy
 from selfplay.project import Project
+from selfplay.sandbox.recipe import load_recipe
+from selfplay.sandbox.select import provider_of
 from selfplay.types import Stop
 from tests.experts.players import Player
 
@@ -54,6 +58,14 @@ class Cast:
         return f"I am {named[0]}.\n{players[named[0]](len(named), said)}"
 
 
+class Speaks(Protocol):
+    """Says what a model would."""
+
+    def reply(self, said: str) -> str:
+        """What is said next in this conversation."""
+        ...
+
+
 class LineTokenizer(toy.CharTokenizer):
     """One id a line, numbered as they come."""
 
@@ -72,7 +84,7 @@ class LineTokenizer(toy.CharTokenizer):
 
 
 @contextlib.contextmanager
-def scripted(cast: Cast) -> Iterator[None]:
+def scripted(cast: Speaks) -> Iterator[None]:
     """Runs of the model `toy` say what the cast says."""
     tokenizer = LineTokenizer()
     made = toy.toy_model
@@ -99,9 +111,15 @@ def scripted(cast: Cast) -> Iterator[None]:
         yield
 
 
-def project(folder: Path, shipped: Project, *, seconds: float = 600.0, turns: int = 12) -> Project:
-    """A project with the shipped roles and preset, for a model without a chat template; the solver calls in JSON."""
-    for name, form in (("tree_injector", "fenced"), ("tree_repairer", "json")):
+def project(
+    folder: Path, shipped: Project, *, seconds: float = 600.0, mend_seconds: float | None = None, turns: int = 12
+) -> Project:
+    """A project with the shipped roles and preset, for a model without a chat template; the solver calls in JSON.
+
+    `mend_seconds` are the solver's, where it has others.
+    """
+    mend = seconds if mend_seconds is None else mend_seconds
+    for name, form, most in (("tree_injector", "fenced", seconds), ("tree_repairer", "json", mend)):
         role = folder / "roles" / name
         role.mkdir(parents=True)
         given = shipped.shipped / "roles" / name
@@ -110,10 +128,24 @@ def project(folder: Path, shipped: Project, *, seconds: float = 600.0, turns: in
             ('template = "chat"', 'template = "plain"'),
             ('form = "fenced"', f'form = "{form}"'),
             ("turns = 64", f"turns = {turns}"),
-            ("seconds = 1800", f"seconds = {seconds:g}"),
+            ("seconds = 1800", f"seconds = {most:g}"),
         ):
             assert old in text
             text = text.replace(old, new)
         (role / "role.toml").write_text(text)
         (role / "prompt.md").write_text((given / "prompt.md").read_text())
     return Project(folder=folder, shipped=shipped.shipped, runs=folder / "runs")
+
+
+def left_by_us(kind: str) -> frozenset[str]:
+    """Ids of sandboxes that this process made and did not close, whoever still uses them."""
+    provider = provider_of(kind, load_recipe())
+
+    async def listed() -> frozenset[str]:
+        try:
+            ours = [left for left in await provider.listed() if left.owner.split(":")[1:2] == [str(os.getpid())]]
+            return frozenset(left.id for left in ours)
+        finally:
+            await provider.aclose()
+
+    return asyncio.run(listed())

@@ -11,10 +11,11 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Protocol, TypeVar
 
-from selfplay.games import Minted
+from selfplay import games
+from selfplay.games import Minted, grading
 from selfplay.games.code import bugs
 from selfplay.games.code.bugs import Problem, Reason
 from selfplay.games.code.verdict import Decision
@@ -86,16 +87,8 @@ def refused(origin: Trajectory, problem: Problem) -> Verdict:
 
 def undecided(trajectory: Trajectory, stage: VerdictStage, error: SandboxInfraError) -> Verdict:
     """No decision: the machine failed, not the player."""
-    return Verdict(
-        trajectory_id=trajectory.id,
-        stage=stage,
-        valid=False,
-        passed=None,
-        reward=None,
-        reason=Reason.FAULT,
-        why=f"the sandbox failed: {error}",
-        fault=Fault(culprit="sandbox", where="sandbox", message=str(error), detail=error.hint),
-    )
+    fault = Fault(culprit="sandbox", where="sandbox", message=str(error), detail=error.hint)
+    return games.undecided(trajectory, fault, stage=stage, why=f"the sandbox failed: {error}")
 
 
 def judged(
@@ -152,28 +145,16 @@ def decided(
 def graded(
     proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict], *, worth: ProposerReward, beside: Beside
 ) -> Verdict:
-    """The proposer's reward from its task's solve rate; None where the mint or too many attempts are undecided."""
-    known = [verdict.passed for verdict in judged if verdict.passed is not None]
-    passed = sum(known)
-    # note: a control tries the judges, so nobody is paid for it and nobody pays.
-    unpaid = minted.fault is not None or minted.reason in bugs.CONTROLS
-    beside = replace(beside, formed=minted.reason not in bugs.UNREADABLE)
-    reward = None if unpaid else worth(minted.valid, passed, len(known), beside)
-    reason, why = minted.reason, minted.why
-    if minted.valid:
-        reason = "undecided" if reward is None else "graded"
-        why = f"{passed} of {len(known)} attempts repaired it{beside.words}"
-    return Verdict(
-        trajectory_id=proposal.id,
-        stage="grade",
-        valid=minted.valid,
-        passed=None,
-        reward=reward,
-        reason=reason,
-        why=why,
-        task_id=minted.task_id,
-        parts={"solve_rate": passed / len(known), **beside.parts} if known and minted.valid else {},
-        fault=minted.fault,
+    """What the proposal is worth. A control tries the judges, so nobody is paid for it and nobody pays."""
+    return grading.graded(
+        proposal,
+        minted,
+        judged,
+        worth=worth,
+        beside=beside,
+        unreadable=bugs.UNREADABLE,
+        unpaid=bugs.CONTROLS,
+        did="repaired it",
     )
 
 

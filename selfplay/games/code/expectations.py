@@ -243,7 +243,13 @@ def _with_not(node: ast.AST) -> None:
 
 def _set_right(node: ast.AST, values: _Values) -> None:
     assert isinstance(node, ast.Compare)
-    node.comparators[-1] = _other(node.comparators[-1], values)
+    right = node.comparators[-1]
+    if isinstance(node.ops[-1], ast.Is) and isinstance(right, ast.Constant) and right.value is None:
+        # note: a literal behind `is` makes Python warn, which some suites turn into an error.
+        helper = ast.Name(id=values.helper, ctx=ast.Load())
+        node.comparators[-1] = ast.Call(func=helper, args=[right], keywords=[])
+    else:
+        node.comparators[-1] = _other(right, values)
 
 
 def _set_left(node: ast.AST, values: _Values) -> None:

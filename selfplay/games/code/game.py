@@ -172,6 +172,10 @@ class CodeGame:
         opened = await self.opened()
         return await given.held_out(opened, count, make=lambda seed: self._given(seed, opened))
 
+    async def given(self, seed: Seed) -> Task | None:
+        """A proved procedural bug in the seed's function, of the seed's split."""
+        return await self._given(seed, await self.opened(), split=seed.split)
+
     async def aclose(self) -> None:
         """Close every sandbox made here."""
         await self._opening.aclose()
@@ -180,9 +184,9 @@ class CodeGame:
         """The repository, surveyed once; raises what `seeds` raises."""
         return await self._opening.opened()
 
-    async def _given(self, seed: Seed, opened: Opened) -> Task | None:
+    async def _given(self, seed: Seed, opened: Opened, *, split: Split = "held_out") -> Task | None:
         def make(bug: Bug) -> Awaitable[Task | Problem]:
-            return self._task(bug, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
+            return self._task(bug, opened=opened, seed=seed, step=-1, parent_id=None, split=split)
 
         return await given.given(seed, opened, make=make)
 

@@ -35,7 +35,6 @@ _GIT = frozenset({".git/HEAD", ".git/config", ".git/index", ".git/refs/heads/mai
 """What a repository of one commit needs, beside its objects."""
 
 
-_MAKING = threading.Lock()
 _FORMAT = 1
 """Changes whenever equal files would make another tree."""
 
@@ -63,14 +62,12 @@ def handed(repository: Repository, *, files: Files, cache: Path) -> Handed:
     told = {path: None if body is None else hashlib.sha256(body).hexdigest() for path, body in files.items()}
     name = digest("handed", _FORMAT, repository.digest, sorted(told.items()))
     made = Handed(archive=cache / "handed" / f"{name}.tar", base=cache / "handed" / f"{name}.base.tar")
-    # note: git's library changes the process's working folder while it adds files, so that one thread makes trees.
-    with _MAKING:
-        if not (made.archive.is_file() and made.base.is_file()):
-            made.base.parent.mkdir(parents=True, exist_ok=True)
-            aside = made.base.with_suffix(_own())
-            _pack(_laid_over(repository, files), aside)
-            aside.replace(made.base)
-            solver_tree(repository, files=files, path=made.archive)
+    if not (made.archive.is_file() and made.base.is_file()):
+        made.base.parent.mkdir(parents=True, exist_ok=True)
+        aside = made.base.with_suffix(_own())
+        _pack(_laid_over(repository, files), aside)
+        aside.replace(made.base)
+        solver_tree(repository, files=files, path=made.archive)
     return made
 
 

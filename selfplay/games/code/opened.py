@@ -32,6 +32,8 @@ class Settings:
     """What a bug has to reach."""
     held_out: float = 0.3
     """Share of the seeds that are never trained on."""
+    hidden_share: float = 0.0
+    """Share of the failing tests that a solver with tools is not told of (`hidden`)."""
     workers: int = 2
     """Sandboxes that run at once."""
     cpu_seconds: float = 1.5
@@ -57,6 +59,7 @@ class Opened:
 
     def __init__(self, found: Survey, *, verifier: Verifier, source: str, settings: Settings) -> None:
         self.verifier = verifier
+        self.survey = found
         self._settings = settings
         self._seconds = found.seconds
         self._functions = found.functions

@@ -27,6 +27,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import ModuleType
+from typing import Any
 
 from selfplay.errors import NotFound, NotReady, SelfplayError, UserError
 from selfplay.games.code import index
@@ -44,8 +45,8 @@ _LEFT_OUT_AT_TOP = frozenset({"build", "dist", "venv", "env"})
 _LEFT_OUT_SUFFIXES = (".pyc", ".pyo", ".egg-info", ".dist-info", ".orig", ".rej", ".whl", ".egg")
 _FORMAT = 1
 """Changes whenever equal input would be stored differently, so that older cache entries are not used."""
-_WHO = "selfplay"
-_WHEN = "946684800 +0000"
+WHO = "selfplay"
+WHEN = "946684800 +0000"
 
 
 @record
@@ -86,7 +87,7 @@ def fetch(source: str, *, cache: Path) -> Repository:
     """
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        kept = None if _is_folder(source) else _kept(source, cache)
+        kept = None if is_folder(source) else _kept(source, cache)
         return kept or _store(_files(source), source=source, cache=cache)
     except OSError as error:
         raise _not_written(error, cache) from error
@@ -105,11 +106,13 @@ def is_test(path: str) -> bool:
     return parts.name == "conftest.py" or bool(re.fullmatch(r"test_.*\.py|.*_test\.py|tests?\.py", parts.name))
 
 
-def _is_folder(source: str) -> bool:
-    return not source.startswith("pypi:") and not _is_git(source)
+def is_folder(source: str) -> bool:
+    """True where a source is a folder of this machine."""
+    return not source.startswith("pypi:") and not is_git(source)
 
 
-def _is_git(source: str) -> bool:
+def is_git(source: str) -> bool:
+    """True where a source is a remote git repository."""
     return source.startswith(("git+", "git@", "http://", "https://", "ssh://", "git://", "file://"))
 
 
@@ -117,7 +120,7 @@ def _files(source: str) -> tuple[str, dict[str, bytes]]:
     """Name and files of a source."""
     if source.startswith("pypi:"):
         return _from_index(source)
-    if _is_git(source):
+    if is_git(source):
         return _from_git(source)
     folder = Path(source).expanduser()
     if not folder.is_dir():
@@ -171,11 +174,8 @@ def _accepted(members: Iterator[tuple[str, int, object]]) -> Iterator[tuple[str,
 
 def _from_git(source: str) -> tuple[str, dict[str, bytes]]:
     """The newest commit of a remote repository, or of the branch or tag after the last `@`."""
-    git = _git()
-    url = source.removeprefix("git+")
-    head, _, tail = url.rpartition("/")
-    last, _, branch = tail.partition("@") if head else (tail, "", "")
-    url = f"{head}/{last}" if head else last
+    git = the_git()
+    url, branch = remote_of(source)
     with tempfile.TemporaryDirectory(prefix="selfplay-clone-") as folder:
         environment = {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
         options = {"branch": branch} if branch else {}
@@ -183,7 +183,15 @@ def _from_git(source: str) -> tuple[str, dict[str, bytes]]:
             git.Repo.clone_from(url, folder, depth=1, env=environment, **options).close()
         except git.GitCommandError as error:
             raise _not_cloned(source, str(error.stderr)) from error
-        return last.removesuffix(".git"), _from_folder(Path(folder))
+        return url.rpartition("/")[2].removesuffix(".git"), _from_folder(Path(folder))
+
+
+def remote_of(source: str) -> tuple[str, str]:
+    """The URL of a remote repository, and the branch or tag after the last `@`; empty where it names none."""
+    url = source.removeprefix("git+")
+    head, _, tail = url.rpartition("/")
+    last, _, branch = tail.partition("@") if head else (tail, "", "")
+    return (f"{head}/{last}" if head else last), branch
 
 
 def _not_cloned(source: str, stderr: str) -> SelfplayError:
@@ -237,13 +245,13 @@ def _store(found: tuple[str, dict[str, bytes]], *, source: str, cache: Path) -> 
         aside = Path(tempfile.mkdtemp(prefix=".aside-", dir=folder.parent))
         try:
             commit = committed(files, aside / "tree")
-            _pack(files, aside / "tree.tar")
+            pack(files, aside / "tree.tar")
             described = {"commit": commit, "files": sorted(files)}
             (aside / "repository.json").write_text(json.dumps(described))
             _rename(aside, folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    if not _is_folder(source):
+    if not is_folder(source):
         pointer = cache / "sources" / f"{digest(source, _FORMAT)}.json"
         pointer.parent.mkdir(parents=True, exist_ok=True)
         aside_pointer = pointer.with_suffix(f".{os.getpid()}")
@@ -297,27 +305,40 @@ def _check(files: Mapping[str, bytes], source: str) -> None:
 
 def committed(files: Mapping[str, bytes], tree: Path) -> str:
     """Write `files` under `tree` and commit them once; the commit id depends on nothing but the files."""
-    git = _git()
+    git = the_git()
     tree.mkdir()
     for path, body in files.items():
         target = tree / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(body)
     with git.Repo.init(tree, initial_branch="main") as repository:
-        repository.index.add(sorted(files))
-        who = git.Actor(_WHO, "")
+        stage(repository, files)
+        who = git.Actor(WHO, "")
         commit = repository.index.commit(
             "The tree as it was fetched",
             author=who,
             committer=who,
-            author_date=_WHEN,
-            commit_date=_WHEN,
+            author_date=WHEN,
+            commit_date=WHEN,
             skip_hooks=True,
         )
         return str(commit.hexsha)
 
 
-def _pack(files: Mapping[str, bytes], archive: Path) -> None:
+def stage(repository: Any, files: Mapping[str, bytes]) -> None:
+    """Put `files` into the index of a git repository as they are: no filter, no line ends changed."""
+    from git.index.typ import BaseIndexEntry
+    from gitdb.base import IStream  # type: ignore[import-untyped]
+
+    # note: for paths the library changes the folder of the whole process while it reads them, for entries it does not.
+    entries = []
+    for path, body in sorted(files.items()):
+        stored = repository.odb.store(IStream(b"blob", len(body), io.BytesIO(body)))
+        entries.append(BaseIndexEntry((0o100644, stored.binsha, 0, path)))
+    repository.index.add(entries)
+
+
+def pack(files: Mapping[str, bytes], archive: Path) -> None:
     """A tar of `files` that depends on nothing else: sorted, no owner, no clock."""
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as packed:
         for path in sorted(files):
@@ -326,7 +347,7 @@ def _pack(files: Mapping[str, bytes], archive: Path) -> None:
             packed.addfile(entry, io.BytesIO(files[path]))
 
 
-def _git() -> ModuleType:
+def the_git() -> ModuleType:
     """GitPython, which cannot be imported where git itself is missing."""
     try:
         import git

@@ -1,9 +1,14 @@
 """Runs a repository's suite on the clean tree and finds what can be played: functions that stable tests reach.
 
-What is covered: two runs of the whole suite (a test is stable when it passes in both), which functions of the package
-each stable test calls, and the functions that are short and plain enough to be shown to a player; and an archive of the
-tree with compiled test files, which makes each later run faster. Kept in the cache by digest of the tree, the machine's
-Python and the rules.
+It is the stage DISCOVER of Self-play SWE-RL (arXiv 2512.18552), without a model: how the tests are started is read from
+the repository's settings (`suite`), their results are read by our own program (`inside`, `report`), and what is found
+(tests, who calls what, what was left out) is kept, so that it is done once for a repository. Proposers are told it.
+
+What is covered: two runs of the whole suite (a test is stable when it passes in both; of a suite that does not end
+within its time, a half, a quarter or an eighth of its files, drawn by name), tests that fail for want of a network,
+which do not count against the suite, which functions of the package each stable test calls, and the functions that are
+short and plain enough to be shown to a player; and an archive of the tree with compiled test files, which makes each
+later run faster. Kept in the cache by digest of the tree, the machine's Python and the rules.
 
 What is not covered: tests that pass only together with others, which the first look at each function finds (`bugs`);
 calls made in other processes.
@@ -20,6 +25,7 @@ import functools
 import io
 import json
 import os
+import re
 import sys
 import tarfile
 import warnings
@@ -33,9 +39,16 @@ from selfplay.errors import UserError
 from selfplay.games.code import edits
 from selfplay.games.code.report import Report, parse
 from selfplay.games.code.source import Repository, is_test
-from selfplay.games.code.verify import Budget, Verifier
-from selfplay.types import digest, record
+from selfplay.games.code.verify import OUT_OF_CPU, Budget, Verifier
+from selfplay.types import digest, draw, record
 
+HALVINGS = 3
+"""How often a suite that does not end in time is cut in half."""
+_NETWORK = re.compile(
+    r"name resolution|Name or service not known|nodename nor servname|Network is unreachable|No route to host|gaierror"
+    r"|ConnectionPool\(|Max retries exceeded|urlopen error|Cannot connect to host"
+)
+_NAMED = re.compile(r"(^|/)(test_[^/]*|[^/]*_test)\.py$")
 _FORMAT = 3
 """Changes whenever equal input would be surveyed differently."""
 
@@ -86,7 +99,23 @@ class Survey:
     seconds: Mapping[str, float]
     """Processor seconds of each stable test, under the tracer."""
     left_out: Mapping[str, str]
-    """Tests that are not stable -> why."""
+    """Tests that are not stable -> why; and files that were not run."""
+    sampled: str = ""
+    """Which part of the suite was run, in words; empty where all of it was."""
+
+    @property
+    def network(self) -> tuple[str, ...]:
+        """Tests that were left out for want of a network."""
+        return tuple(test for test, said in self.left_out.items() if needs_network(said))
+
+
+class _TooSlow(UserError):
+    """The suite did not end within its time."""
+
+
+def needs_network(said: str) -> bool:
+    """True where a test's message is that of a machine without a network."""
+    return _NETWORK.search(said) is not None
 
 
 async def survey(verifier: Verifier, *, rules: Rules, cache: Path) -> Survey:
@@ -112,11 +141,32 @@ async def survey(verifier: Verifier, *, rules: Rules, cache: Path) -> Survey:
 
 
 async def _look(verifier: Verifier, rules: Rules, *, archive: Path) -> Survey:
-    first, calls, compiled = await _run(verifier, rules, traced=True)
+    """The survey of the whole suite, or of as large a part of it as ends in time."""
+    slow: _TooSlow | None = None
+    seen: set[tuple[str, ...]] = set()
+    for halvings in range(1 + HALVINGS):
+        paths, skipped = _part(verifier, halvings)
+        if paths not in seen:
+            seen.add(paths)
+            try:
+                return await _look_at(verifier, rules, archive=archive, paths=paths, skipped=skipped)
+            except _TooSlow as error:
+                slow = error
+    assert slow is not None, "every part was looked at"
+    raise slow
+
+
+async def _look_at(
+    verifier: Verifier, rules: Rules, *, archive: Path, paths: Sequence[str], skipped: Sequence[str]
+) -> Survey:
+    first, calls, compiled = await _run(verifier, rules, traced=True, paths=paths)
     _pack(verifier.repository.archive, compiled, archive)
-    second, _, _ = await _run(verifier, rules, traced=False)
+    second, _, _ = await _run(verifier, rules, traced=False, paths=paths)
     stable = [test for test in first.passed if test in second.passed and test in calls]
-    left_out = {**second.others, **first.others, **second.broken, **first.broken, **second.failed, **first.failed}
+    whole = len(paths) + len(skipped)
+    words = f"{len(paths)} of {whole} test files, since all of them do not end within {rules.seconds:g} s"
+    left_out = dict.fromkeys(skipped, f"it was not run: the survey looked at {words}")
+    left_out |= {**second.others, **first.others, **second.broken, **first.broken, **second.failed, **first.failed}
     _playable(verifier.repository, stable=stable, reports=(first, second), rules=rules)
     reached: dict[tuple[str, int], list[str]] = {}
     for test in stable:
@@ -130,7 +180,18 @@ async def _look(verifier: Verifier, rules: Rules, *, archive: Path) -> Survey:
             hint="let functions be longer: -s game.max_lines=60",
         )
     seconds = {test: float(calls[test]["seconds"]) for test in stable}
-    return Survey(functions=tuple(functions), seconds=seconds, left_out=left_out)
+    return Survey(functions=tuple(functions), seconds=seconds, left_out=left_out, sampled=words if skipped else "")
+
+
+def _part(verifier: Verifier, halvings: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What pytest is given to collect from, and the test files that are left out: none at first."""
+    if not halvings:
+        return verifier.suite.paths, ()
+    homes = tuple(f"{path.rstrip('/')}/" for path in verifier.suite.paths) or ("",)
+    tests = [p for p in verifier.repository.files if _NAMED.search(p) and p.startswith(homes)]
+    drawn = sorted(tests, key=lambda path: draw("survey", path))
+    kept = max(1, len(drawn) >> halvings)
+    return tuple(sorted(drawn[:kept])), tuple(sorted(drawn[kept:]))
 
 
 def _pack(tree: Path, compiled: bytes, archive: Path) -> None:
@@ -156,20 +217,20 @@ def _pack(tree: Path, compiled: bytes, archive: Path) -> None:
 
 
 async def _run(
-    verifier: Verifier, rules: Rules, *, traced: bool
+    verifier: Verifier, rules: Rules, *, traced: bool, paths: Sequence[str]
 ) -> tuple[Report, Mapping[str, Mapping[str, Any]], bytes]:
-    """One run of the whole suite on the clean tree: its report and, where traced, calls and compiled test files."""
+    """One run of the suite on the clean tree: its report and, where traced, calls and compiled test files."""
     suite = verifier.suite
     options = [*suite.options, "--continue-on-collection-errors"]
-    request = {"wanted": None, "paths": list(suite.paths), "options": options}
+    request = {"wanted": None, "paths": list(paths), "options": options}
     budget = Budget(cpu_seconds=rules.seconds, seconds=rules.seconds)
     # note: not out of the pool, since only these two runs want this archive.
     done = await verifier.execute(request, budget=budget, traced=traced, pooled=False)
     name = verifier.repository.name
-    if done.result.timed_out:
-        raise UserError(
-            f"the tests of `{name}` did not end within {rules.seconds:g} s",
-            hint="choose a repository whose suite is quick: it is run for every candidate",
+    if done.result.timed_out or done.result.exit_code in OUT_OF_CPU:
+        raise _TooSlow(
+            f"the tests of `{name}` did not end within {rules.seconds:g} s, nor did a part of its files",
+            hint="choose a repository whose suite is quick: the tests that reach a bug are run for every candidate",
         )
     if done.report is None:
         said = (done.result.stderr.strip() or done.result.stdout.strip()).splitlines()
@@ -184,11 +245,12 @@ async def _run(
 
 def _playable(repository: Repository, *, stable: Sequence[str], reports: tuple[Report, Report], rules: Rules) -> None:
     """Refuse a suite from which nothing could be concluded."""
-    failing = {name: said for report in reports for name, said in {**report.broken, **report.failed}.items()}
+    told = {name: said for report in reports for name, said in {**report.broken, **report.failed}.items()}
+    failing = {name: said for name, said in told.items() if not needs_network(said)}
     name = f"`{repository.name}`"
-    if not stable and not failing:
+    if not stable and not told:
         raise UserError(f"pytest finds no test that passes in {name}", hint="choose a repository with a pytest suite")
-    some = "; ".join(f"{test}: {said}" for test, said in list(failing.items())[:3])
+    some = "; ".join(f"{test}: {said}" for test, said in list((failing or told).items())[:3])
     if not stable:
         raise UserError(
             f"no test of {name} passes on the clean tree ({some})",

@@ -9,8 +9,13 @@ so that what is held out is the same for both: a proposer is told the module of 
 itself, and what changes a function that is held out is no task. Tools are given one play at a time, and at most as many
 plays have them as sandboxes may run at once. Held-out tasks are the procedural bugs of the other form, as artifacts.
 
-What is not covered: warm-up examples (`parts` refuses a warm-up), the strategy by history, since a tree that is handed
-out has none.
+A proposer is told what the survey found out (how the tests run, which there are: the stage DISCOVER, made once for a
+repository) and works in the stages INJECT and WEAKEN, or in a single session (`staged`). How it is asked to break
+things is a strategy by name (`games.CODE_STRATEGIES`; where a choice names none, by removal); its tree holds the
+repository's history where the source has one (`history`), a solver's tree never does. A part of the tests can be held
+back from the solver (`hidden`).
+
+What is not covered: warm-up examples (`parts` refuses a warm-up).
 
 Example:
     >>> game = TreeGame(opening=Opening("pypi:toolz==1.2.0", ...), ...)  # doctest: +SKIP
@@ -21,35 +26,38 @@ Example:
 from __future__ import annotations
 
 import asyncio
+import functools
 import shlex
+from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from selfplay.errors import UserError
 from selfplay.games import NO_TERMS, Minted, Terms
-from selfplay.games.code import agentic, bugs, decisions, given
+from selfplay.games.code import agentic, bugs, decisions, endings, given, hidden, history
 from selfplay.games.code.agentic import TreeBug
 from selfplay.games.code.bugs import Bug, Problem
 from selfplay.games.code.opened import NAME, Opened
 from selfplay.games.code.opening import Opening
+from selfplay.games.code.staged import Roomed, Staged
 from selfplay.games.code.verify import Verifier
 from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
 from selfplay.sandbox import SandboxInfraError, SandboxSpec
-from selfplay.tools import Allowance, Answer, Call, Toolbox, ToolSpec
+from selfplay.tools import Allowance, Toolbox
 from selfplay.tools.workbench import Workbench
-from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, task_id
+from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, draw, task_id
 
-REMOVAL = "removal"
-"""The strategy where a choice names none."""
-NO_SUBMIT = "no_submit"
-"""The play ended, and nothing was handed over."""
+REMOVAL, HISTORY = "removal", history.STRATEGY
+MIXED = "removal+history"
+"""One of the two, drawn by the seed, so that all proposals of a group are asked alike; without a history the first."""
 HELD_OUT = "touches_held_out"
 """The bug changes a function that is held out for examinations."""
 TOO_LONG = "weakening_too_long"
 """What the tests lose is too long to be shown to a solver."""
 _SHOWN = 40
-"""Held-out functions that a proposer is told, those of its module before others."""
+"""Held-out functions that a proposer is told, those of its module before others; and test files."""
 
 
 class TreeGame:
@@ -75,6 +83,7 @@ class TreeGame:
         self._proposer_reward = proposer_reward or SelfPlaySwe()
         self._solver_reward = solver_reward or PlusMinusOne()
         self._room = asyncio.Semaphore(max(1, self.settings.workers))
+        self._past: history.Past | None = None
 
     async def seeds(self) -> Sequence[Seed]:
         """Every playable function, as in `CodeGame`.
@@ -85,15 +94,21 @@ class TreeGame:
         return (await self.opened()).seeds
 
     def proposer_view(self, seed: Seed, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
-        """`package`, `command` (runs the tests), `module` (where to look), `strategy`; what a bug has to reach:
+        """`package`; what the survey found: `command` (runs the tests), `num_tests`, `test_files` (one a line, those
+        that reach the seed's function first); `module` (where to look), `strategy`; what a bug has to reach:
         `min_files`, `min_failing`; `kept`: functions that must stay as they are, one a line, or empty.
+
+        Raises:
+            UserError: the strategy needs a history, and the source has none.
         """
         opened = self._opening.surveyed
         return {
             "package": opened.verifier.repository.name,
             "command": _command(opened),
+            "num_tests": len(opened.grounds.stable),
+            "test_files": "\n".join(_test_files(opened, reaching=seed.payload["tests"])),
             "module": seed.payload["path"],
-            "strategy": str(terms.get("strategy") or REMOVAL),
+            "strategy": self._strategy(seed, str(terms.get("strategy") or REMOVAL)),
             "min_files": self.settings.thresholds.min_changed_files,
             "min_failing": self.settings.thresholds.min_failing_tests,
             "kept": "\n".join(_kept(opened, near=seed.payload["path"])),
@@ -101,19 +116,23 @@ class TreeGame:
 
     def solver_view(self, task: Task, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
         """`package`, `command`; `specification`: what the tests lost, as a diff that gives it back; `tests`: some
-        failing tests and what they say, one a line; `hint`: what was changed, or empty.
+        failing tests and what they say, one a line; `hint`: what was changed, or empty. Of tests that are held back it
+        says nothing.
         """
         opened = self._opening.surveyed
+        secret = frozenset(task.payload.get("hidden", ()))
+        failing = {test: said for test, said in task.payload["failing"] if test not in secret}
         return {
             "package": opened.verifier.repository.name,
             "command": _command(opened),
             "specification": task.payload["specification"],
-            "tests": bugs.shown(dict(task.payload["failing"]), limit=self.settings.shown_tests),
+            "tests": bugs.shown(failing, limit=self.settings.shown_tests),
             "hint": f"look at {', '.join(task.payload['touched'])}" if terms.get("hint") else "",
         }
 
     async def toolbox(self, role: Role, subject: Seed | Task) -> Toolbox:
-        """The tools of one play: over the clean tree for a seed, over the broken one for a task. Waits for room.
+        """The tools of one play: for a seed in stages, from the clean tree with its history, where it has one; for a
+        task over the broken tree, in one commit. Waits for room.
 
         Raises:
             SandboxInfraError: git did not run.
@@ -123,28 +142,33 @@ class TreeGame:
         repository = opened.verifier.repository
         await self._room.acquire()
         try:
-            handover: Any
+            cache, provider = self._opening.cache, self._opening.provider
+            allowance = Allowance(command_seconds=self.settings.seconds)
+            spec_of = functools.partial(_spec, opened.verifier, role=role)
+            bench: Toolbox
             if isinstance(subject, Seed):
-                tree = await asyncio.to_thread(agentic.handed_to_proposer, repository, cache=self._opening.cache)
-                handover = agentic.artifact_handover()
+                tree = await asyncio.to_thread(agentic.handed_to_proposer, repository, cache=cache)
+                if self._past is not None and self._past.archive is not None:
+                    tree = replace(tree, archive=self._past.archive)
+                bench = Staged(
+                    repository, first=tree, spec_of=spec_of, provider=provider, allowance=allowance, cache=cache
+                )
             else:
                 job = agentic.handed_to_solver
-                tree = await asyncio.to_thread(job, subject.payload, repository=repository, cache=self._opening.cache)
+                tree = await asyncio.to_thread(job, subject.payload, repository=repository, cache=cache)
                 handover = agentic.patch_handover(tree)
-            spec = _spec(opened.verifier, archive=tree.archive, role=role)
-            allowance = Allowance(command_seconds=self.settings.seconds)
-            bench = Workbench(self._opening.provider, spec, allowance=allowance, handover=handover)
+                bench = Workbench(provider, spec_of(tree.archive), allowance=allowance, handover=handover)
         except BaseException:
             self._room.release()
             raise
-        return _Roomed(bench, self._room)
+        return Roomed(bench, self._room)
 
     async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
         """A task where the artifact that was handed over passes every check and control (`agentic`)."""
         opened = await self.opened()
         files = proposal.product.get("files")
         if not isinstance(files, Mapping):
-            return Minted(verdict=decisions.refused(proposal, _nothing(proposal)), task=None)
+            return Minted(verdict=decisions.refused(proposal, endings.nothing(proposal)), task=None)
         finding = agentic.examine_artifact(files, opened=opened)
         return await self._minted(proposal, finding, opened=opened, seed=seed, step=proposal.step)
 
@@ -154,7 +178,7 @@ class TreeGame:
         seed = next(seed for seed in opened.seeds if seed.id == parent.seed_id)
         patch = attempt.product.get("patch")
         if not isinstance(patch, str):
-            return Minted(verdict=decisions.refused(attempt, _nothing(attempt)), task=None)
+            return Minted(verdict=decisions.refused(attempt, endings.nothing(attempt)), task=None)
         finding = agentic.examine_child(patch, parent.payload, opened=opened)
         return await self._minted(attempt, finding, opened=opened, seed=seed, step=step)
 
@@ -171,7 +195,7 @@ class TreeGame:
         opened = await self.opened()
         patch = attempt.product.get("patch")
         if not isinstance(patch, str):
-            return self._failed(attempt, _nothing(attempt), {})
+            return self._failed(attempt, endings.nothing(attempt), {})
         evidence: dict[str, Any] = {"diff": patch}
         try:
             found = await agentic.judge_patch(patch, task.payload, opened=opened)
@@ -202,22 +226,42 @@ class TreeGame:
         opened = await self.opened()
         return await given.held_out(opened, count, make=lambda seed: self._given(seed, opened))
 
+    async def given(self, seed: Seed) -> Task | None:
+        """A proved procedural bug in the seed's function, of the seed's split."""
+        return await self._given(seed, await self.opened(), split=seed.split)
+
     async def aclose(self) -> None:
         """Close every sandbox made here."""
         await self._opening.aclose()
 
     async def opened(self) -> Opened:
-        """The repository, surveyed once; raises what `seeds` raises."""
-        return await self._opening.opened()
+        """The repository, surveyed once, and its history fetched; raises what `seeds` raises."""
+        opened = await self._opening.opened()
+        if self._past is None:
+            self._past = await asyncio.to_thread(history.past_of, opened.verifier.repository, cache=self._opening.cache)
+        return opened
 
-    async def _given(self, seed: Seed, opened: Opened) -> Task | None:
+    def _strategy(self, seed: Seed, asked: str) -> str:
+        """The one that the prompt names.
+
+        Raises:
+            UserError: it needs a history, and the source has none.
+        """
+        past = self._past or history.Past(archive=None, why="the repository was not opened")
+        if asked == MIXED:
+            return (REMOVAL, HISTORY)[draw("strategy", seed.id) % 2] if past.archive is not None else REMOVAL
+        if asked == HISTORY and past.archive is None:
+            raise UserError(f"strategy `{HISTORY}` needs a git history: {past.why}", hint=history.HINT)
+        return asked
+
+    async def _given(self, seed: Seed, opened: Opened, *, split: Split = "held_out") -> Task | None:
         """A task of one of the mutations that the other form would take for its held-out tasks."""
 
         async def make(bug: Bug) -> Task | Problem:
             found = await agentic.proved(bug.artifact, opened=opened)
             if isinstance(found, Problem):
                 return found
-            return await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
+            return await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split=split)
 
         return await given.given(seed, opened, make=make)
 
@@ -238,6 +282,10 @@ class TreeGame:
         payload = await agentic.task_payload(bug, opened=opened, key=name, cache=self._opening.cache)
         if isinstance(payload, Problem):
             return payload
+        share = self.settings.hidden_share
+        told = hidden.held_back(bug, repository=opened.verifier.repository, share=share, key=key)
+        payload = {**payload, "specification": told.specification}
+        payload |= {"hidden": list(told.hidden)} if told.hidden else {}
         return Task(
             id=name,
             game=NAME,
@@ -255,30 +303,7 @@ class TreeGame:
         return decisions.judged(attempt, False, problem.reason, problem.why, evidence, worth=worth, valid=False)
 
 
-class _Roomed:
-    """A toolbox that gives its place back when it is closed."""
-
-    def __init__(self, inner: Toolbox, room: asyncio.Semaphore) -> None:
-        self._inner = inner
-        self._room: asyncio.Semaphore | None = room
-
-    @property
-    def specs(self) -> Sequence[ToolSpec]:
-        return self._inner.specs
-
-    async def call(self, call: Call) -> Answer:
-        return await self._inner.call(call)
-
-    async def aclose(self) -> None:
-        room, self._room = self._room, None
-        try:
-            await self._inner.aclose()
-        finally:
-            if room is not None:
-                room.release()
-
-
-def _spec(verifier: Verifier, *, archive: Path, role: Role) -> SandboxSpec:
+def _spec(verifier: Verifier, archive: Path, *, role: Role) -> SandboxSpec:
     """The sandbox of one play: what tests import is found as the verifier finds it, and it outlives the play."""
     plain = SandboxSpec(name="python")
     roots = [f"{plain.workdir}/{root}" for root in verifier.suite.roots if root]
@@ -293,6 +318,15 @@ def _spec(verifier: Verifier, *, archive: Path, role: Role) -> SandboxSpec:
 
 def _command(opened: Opened) -> str:
     return shlex.join(["python", "-m", "pytest", "-q", *opened.verifier.suite.paths])
+
+
+def _test_files(opened: Opened, *, reaching: Sequence[str]) -> list[str]:
+    """Files with stable tests, how many each, those with tests `reaching` something first."""
+    counts = Counter(test.partition("::")[0] for test in opened.grounds.stable)
+    first = {test.partition("::")[0] for test in reaching}
+    names = sorted(counts, key=lambda path: (path not in first, path))
+    more = [f"and {len(names) - _SHOWN} more files"] if len(names) > _SHOWN else []
+    return [*(f"{path} ({counts[path]} tests)" for path in names[:_SHOWN]), *more]
 
 
 def _kept(opened: Opened, *, near: str) -> list[str]:
@@ -318,13 +352,6 @@ def _why_not_played(bug: TreeBug, *, opened: Opened, split: Split, room: int) ->
         why = f"the weakening has {size} bytes, and a solver can be shown {room}"
         return Problem(reason=TOO_LONG, why=why, failing=bug.failing)
     return None
-
-
-def _nothing(played: Trajectory) -> Problem:
-    """A play without a product."""
-    calls = sum(len(turn.calls) for turn in played.turns)
-    why = f"the play ended ({played.stop}) after {calls} calls, and nothing was handed over"
-    return Problem(reason=NO_SUBMIT, why=why)
 
 
 def _evidence(bug: TreeBug) -> Mapping[str, Any]:

@@ -48,7 +48,8 @@ _INSIDE = Path(__file__).with_name("inside.py")
 # note: pytest is imported without looking for garbage, which takes 8 ms of 130; the program turns it on again.
 _HEAD = "import gc\ngc.disable()\n"
 _REMOVE = "import os, sys; [os.path.lexists(path) and os.remove(path) for path in sys.argv[1:]]"
-_OUT_OF_CPU = (128 + signal.SIGXCPU, -signal.SIGXCPU)
+OUT_OF_CPU = (128 + signal.SIGXCPU, -signal.SIGXCPU)
+"""Exit codes of what reached its limit of processor seconds."""
 _ENV = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTHONHASHSEED": "0",
@@ -363,7 +364,7 @@ def _ending(done: Executed) -> tuple[Ended, str, Report | None]:
         return Ended.TIMEOUT, "the tests did not end within the time limit", None
     if result.oom_killed:
         return Ended.MEMORY, "the tests used more memory than allowed", None
-    if result.exit_code in _OUT_OF_CPU:
+    if result.exit_code in OUT_OF_CPU:
         return Ended.CPU, "the tests used more processor time than allowed", None
     if done.lost:
         return Ended.CRASHED, done.lost, None

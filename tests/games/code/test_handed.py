@@ -6,14 +6,16 @@ import asyncio
 import io
 import subprocess
 import tarfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from selfplay.errors import NotReady
 from selfplay.games.code import clean
-from selfplay.games.code.handed import GivesAway, assert_gives_nothing_away, solver_tree
+from selfplay.games.code.handed import GivesAway, assert_gives_nothing_away, handed, solver_tree
 from selfplay.games.code.source import Repository, fetch
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
 from tests.games.code.conftest import PACKAGE, write
@@ -188,3 +190,31 @@ def test_a_sandbox_of_it_holds_no_clean_copy(
         packed.addfile(entry, io.BytesIO(b"code"))
     with pytest.raises(NotReady, match="bytecode of the package"):
         asyncio.run(main(spoilt))
+
+
+def test_threads_make_trees_at_once_and_the_process_stays_where_it_is(
+    repository: Repository, files: dict[str, bytes | None], tmp_path: Path
+) -> None:
+    here, seen, done = Path.cwd(), set(), threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            seen.add(Path.cwd())
+
+    def make(number: int) -> tuple[Path, bytes]:
+        laid = {**files, "pkg/core.py": f"x = {number % 3}\n".encode()}
+        made = handed(repository, files=laid, cache=tmp_path)
+        return made.archive, made.archive.read_bytes()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            made = list(pool.map(make, range(6)))
+    finally:
+        done.set()
+        watcher.join()
+    assert seen == {here}
+    assert len({path for path, _ in made}) == 3
+    assert len({body for _, body in made}) == 3, "equal files, equal trees"
+    assert [path for path in (tmp_path / "handed").iterdir() if path.suffix != ".tar"] == []

@@ -126,12 +126,13 @@ def test_a_task_its_repair_and_its_worth(bench: Bench, task: Task) -> None:
 
 
 def test_nothing_was_handed_over(bench: Bench, task: Task) -> None:
-    for stop in (Stop.DONE, Stop.TURNS, Stop.MALFORMED):
+    named = {Stop.DONE: "no_submit", Stop.TURNS: "limit_turns", Stop.MALFORMED: "malformed_calls"}
+    for stop, reason in named.items():
         minted = bench.do(bench.game.mint(product({}, stage="propose", stop=stop), bench.seeds["scale"]))
-        assert (minted.task, minted.verdict.reason) == (None, tree_game.NO_SUBMIT)
+        assert (minted.task, minted.verdict.reason) == (None, reason)
         assert str(stop) in minted.verdict.why
     judged = bench.do(bench.game.judge(product({}, stage="attempt", stop=Stop.SECONDS), task))
-    assert (judged.valid, judged.passed, judged.reason) == (False, False, tree_game.NO_SUBMIT)
+    assert (judged.valid, judged.passed, judged.reason) == (False, False, "limit_seconds")
 
 
 def test_repairs_that_are_none(bench: Bench, task: Task) -> None:
@@ -186,6 +187,31 @@ def test_a_weakening_that_a_solver_cannot_be_shown_is_refused(bench: Bench, monk
     monkeypatch.setattr(bench.game, "solver", dataclasses.replace(bench.game.solver, limits=limits))
     minted = bench.do(bench.game.mint(bench.artifact(("pkg/a.py", SCALE, CUT)), bench.seeds["scale"]))
     assert (minted.task, minted.verdict.reason) == (None, tree_game.TOO_LONG)
+
+
+def test_a_hidden_part_of_the_tests_decides_and_is_not_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.game, "settings", dataclasses.replace(bench.game.settings, hidden_share=0.5))
+    clean = bench.clean("pkg/a.py", "tests/test_a.py")
+    shift = "    return [one + by for one in x]\n"
+    both = [("pkg/a.py", SCALE, CUT), ("pkg/a.py", shift, "    return x\n")]
+    weak = [WEAK, ("tests/test_a.py", "assert shift([1]) == [2]", "shift([1])")]
+    files = {
+        "test_files.txt": "tests/test_a.py\n",
+        "bug_inject.diff": changed({"pkg/a.py": clean["pkg/a.py"]}, *both),
+        "test_weaken.diff": changed({"tests/test_a.py": clean["tests/test_a.py"]}, *weak),
+    }
+    minted = bench.do(bench.game.mint(product({"files": files}, stage="propose"), bench.seeds["shift"]))
+    assert minted.task is not None, minted.verdict
+    payload = minted.task.payload
+    assert len(payload["failing"]) == 2
+    [secret] = payload["hidden"]
+    name = secret.rpartition("_")[2]
+    told = bench.game.solver_view(minted.task)
+    assert f"assert {name}(" not in str(told["specification"])
+    assert "assert " in str(told["specification"])
+    assert f"test_{name}" not in str(told["tests"])
+    assert "test_" in str(told["tests"])
+    assert set(payload["tests"]) == {"tests/test_a.py::test_scale", "tests/test_a.py::test_shift"}
 
 
 def test_tools_are_given_while_there_is_room(bench: Bench, task: Task) -> None:
