@@ -74,15 +74,18 @@ async def probed(run: Run, seeds: Sequence[Seed], update: Update) -> Update:
 
 
 async def measure(run: Run, seeds: Sequence[Seed]) -> Probe:
-    """Sample the probe, score it, compare.
+    """Sample the probe, score it, compare; a sampler that nothing is learnt from has nothing to agree with: no token.
 
     Raises:
         RunFailed: a log-probability is not finite.
     """
+    learner = run.learner
+    if not run.policy.capabilities.trains:
+        version = learner.policy_version
+        return compare((), (), sampler_version=version, learner_version=version)
     asked = requests(run, seeds)
     replies = await asyncio.gather(*(run.policy.sample(request) for request in asked))
     samples = [sample_of(request, reply) for request, reply in zip(asked, replies, strict=True)]
-    learner = run.learner
     scored = await run.on_torch(lambda: learner.logprobs(samples, temperature=run.settings.temperature))
     version = learner.policy_version
     return compare(

@@ -3,7 +3,8 @@
 The weights before the step come from the nearest retained save at or before it; recorded updates that
 lie between are applied again. Then the sampler half asks the policy for every reply of the step once
 more, and the learner half applies the step's update once more; both are compared with the records, bit
-by bit. The run is only read, so that another process may hold it.
+by bit. The run is only read, so that another process may hold it. A backend that is not deterministic (`policy.backend`
+other than `local`) is not asked again: there the weights alone are compared.
 
 Not here: verdicts (`reverify`), updates of the warm-up, replies with tool turns (counted as not covered).
 """
@@ -135,6 +136,12 @@ def replay(
         RunFailed: every save in reach is damaged, or an update on the way gives other weights.
     """
     config = from_run(folder, project=project, environ={})
+    if sampler and config.policy.backend != "local":
+        text = f"the replies of policy.backend `{config.policy.backend}` cannot be had again, bit by bit"
+        if not learner:
+            raise UserError(text, hint=f"the weights can: selfplay replay {folder.name} {step} --without-sampler")
+        say(f"{text}: the weights alone are compared")
+        sampler = False
     with Ledger.read(folder) as reader:
         if reader.run_row().config_digest != config.digest:
             raise UserError(f"{folder / 'config.toml'} is not what the run was started with", hint="restore it")

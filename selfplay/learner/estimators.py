@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 
 from selfplay.errors import RunFailed
 from selfplay.types import record
@@ -47,6 +48,8 @@ class Estimator:
     of_role: OfRole
     past: int = 0
     """How many of the role's newest rewards of closed steps it reads."""
+    by_role: Mapping[str, Estimator] = field(default_factory=dict)
+    """Estimators in this one's place, for the roles named: SSP (arXiv 2510.18821) has one for each."""
 
 
 def has_variance(rewards: Sequence[float]) -> bool:

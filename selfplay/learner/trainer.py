@@ -109,6 +109,16 @@ class Trainer:
         """What decides bits: versions, CPU capability, threads, dtype; equal ones re-apply to equal digests."""
         return fingerprint(self.options)
 
+    @property
+    def compute(self) -> Mapping[str, Tensor]:
+        """What it computes with of what it trains, live, by the names that a save has; on the torch thread."""
+        return self._master.compute
+
+    @property
+    def adapter_json(self) -> str | None:
+        """Contents of `adapter_config.json`; None where all weights are trained."""
+        return self._adapter.config_json if self._adapter else None
+
     def weights_digest(self) -> str:
         """Digest of the float32 parameters, in the order of their names."""
         return weights.tensors_digest(self._master.tensors())

@@ -1,8 +1,8 @@
 """How tokens are sampled: one protocol, one file a backend.
 
-`local` is our own KV-cache sampler, which shares the learner's weights in memory; `scripted` replays
-given replies. A policy takes token ids and returns token ids with their log-probabilities under the
-sampling temperature; it knows nothing of roles, games or the ledger.
+`local` is our own KV-cache sampler, which shares the learner's weights in memory; `vllm` samples from a copy in an
+engine's process; `openai` asks an endpoint; `scripted` replays given replies. A policy takes token ids and returns
+token ids with their log-probabilities under the sampling temperature; it knows nothing of roles, games or the ledger.
 
 Not here: rendering of prompts (`rollout`), weights (`learner`).
 """

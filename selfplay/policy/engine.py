@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from selfplay.errors import UserError
 from selfplay.policy import Request, Tokenizer
 from selfplay.policy.attention import ROW_TILE, TILE, RowCache, Step, check_model, decoding, tiled
 from selfplay.policy.draws import Drawer, uniforms
@@ -194,6 +195,28 @@ class Engine:
         if self._cache is not None and self._rows:
             longest = max(row.length for row in self._rows if row is not None)
             self._cache.resize(len(self._rows), length=longest)
+
+
+def refuse(request: Request, *, context: int, vocabulary: int) -> None:
+    """What cannot be sampled is refused before anything is spent on it.
+
+    Raises:
+        UserError: the prompt is empty, foreign to the vocabulary or longer than `context`, or a rule makes no sense.
+    """
+    prompt, sampling = request.prompt_ids, request.sampling
+    if len(prompt) >= context:
+        raise UserError(
+            f"the prompt has {len(prompt)} tokens, and prompt and reply together may have {context}",
+            hint="shorten the role's prompt.md or what it shows, or name a model with a longer context",
+        )
+    if not prompt or min(prompt) < 0 or max(prompt) >= vocabulary:
+        raise UserError(f"the prompt is empty or holds ids outside the vocabulary (0..{vocabulary - 1})")
+    if sampling.max_tokens < 1 or not 0 <= sampling.temperature < float("inf") or "" in sampling.stop:
+        raise UserError(
+            f"cannot sample with max_tokens={sampling.max_tokens}, temperature={sampling.temperature}, "
+            f"stop={list(sampling.stop)}",
+            hint="max_tokens is at least 1, temperature at least 0, and a stop string is not empty",
+        )
 
 
 def _stopped(token_ids: Sequence[int], stops: Sequence[str], *, tokenizer: Tokenizer) -> bool:

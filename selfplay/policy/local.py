@@ -34,9 +34,9 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
-from selfplay.errors import RunFailed, UserError
+from selfplay.errors import RunFailed
 from selfplay.policy import Completion, PolicyCapabilities, Request, Tokenizer
-from selfplay.policy.engine import Engine, Row
+from selfplay.policy.engine import Engine, Row, refuse
 from selfplay.types import record
 
 _SLICE_SECONDS = 0.25
@@ -153,7 +153,7 @@ class LocalPolicy:
             RunFailed: the logits are not finite, or the policy is closed.
             asyncio.CancelledError: the caller gave up, or the policy was closed meanwhile.
         """
-        self._check(request)
+        refuse(request, context=self._context, vocabulary=self._vocabulary)
         call = _Call(Row(request=request, context=self._context))
         with self._lock:
             if self._closed:
@@ -176,22 +176,6 @@ class LocalPolicy:
         await asyncio.to_thread(self._idle.wait)
         with self._lock:
             self._drop(None)
-
-    def _check(self, request: Request) -> None:
-        prompt, sampling = request.prompt_ids, request.sampling
-        if len(prompt) >= self._context:
-            raise UserError(
-                f"the prompt has {len(prompt)} tokens, and prompt and reply together may have {self._context}",
-                hint="shorten the role's prompt.md or what it shows, or name a model with a longer context",
-            )
-        if not prompt or min(prompt) < 0 or max(prompt) >= self._vocabulary:
-            raise UserError(f"the prompt is empty or holds ids outside the vocabulary (0..{self._vocabulary - 1})")
-        if sampling.max_tokens < 1 or not 0 <= sampling.temperature < float("inf") or "" in sampling.stop:
-            raise UserError(
-                f"cannot sample with max_tokens={sampling.max_tokens}, temperature={sampling.temperature}, "
-                f"stop={list(sampling.stop)}",
-                hint="max_tokens is at least 1, temperature at least 0, and a stop string is not empty",
-            )
 
     def _submit(self) -> None:
         self._executor.submit(self._work).add_done_callback(self._ended)

@@ -1,9 +1,10 @@
 """The `openai` policy: any endpoint that speaks OpenAI's completions, for evaluation and collection only.
 
 One `POST URL/completions` a reply, with the prompt as token ids, so that the endpoint's model reads exactly what the
-local tokenizer made. The reply's ids are the endpoint's where it tells them (`token_ids`, vLLM), else its text and its
-end, encoded; log-probabilities are its own where there is one a token, else 0. So nothing may be learnt from it, and a
-reply cannot be had again: `capabilities` says so.
+local tokenizer made. The reply's ids are asked for (`return_token_ids`, vLLM) and taken where the endpoint tells them,
+else they are its text and its end, encoded; log-probabilities are its own where there is one a token, else 0, and
+whether they are those of the temperature is the endpoint's affair (vLLM: `--logprobs-mode processed_logprobs`). So
+nothing may be learnt from it, and a reply cannot be had again: `capabilities` says so.
 
 What the machine or the network fails at is tried again and then raised: it is never a reply, so never a reward. Not
 here: chat completions (roles render their own prompts), streaming.
@@ -32,6 +33,9 @@ from selfplay.types import Stop
 
 KEY = "OPENAI_API_KEY"
 """Variable of the environment that holds the endpoint's key; local servers want none."""
+
+IDS = "return_token_ids"
+"""Asks for the ids of the reply; an endpoint that refuses the word is asked without it."""
 
 CONNECT_SECONDS = 10.0
 LONGEST_WAIT = 30.0
@@ -71,6 +75,7 @@ class OpenAIPolicy:
         self._seconds = seconds
         self._tries = tries
         self._pause = pause
+        self._more = {IDS: True}
         self._threads = ThreadPoolExecutor(max_workers=max_rows, thread_name_prefix="endpoint")
         self._own = threading.local()
 
@@ -122,11 +127,14 @@ class OpenAIPolicy:
                 pause *= 2
             try:
                 answer = self._own.session.post(
-                    self._url, json=body, headers=headers, timeout=(CONNECT_SECONDS, self._seconds)
+                    self._url, json={**body, **self._more}, headers=headers, timeout=(CONNECT_SECONDS, self._seconds)
                 )
             except (requests.ConnectionError, requests.Timeout) as error:
                 why = f"it was not reached ({type(error).__name__})"
                 continue
+            if self._more and answer.status_code in (400, 422) and IDS in answer.text:
+                self._more = {}
+                return self._post(body)
             if answer.status_code != 429 and answer.status_code < 500:
                 return self._choice(answer)
             why = f"it answered {answer.status_code}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from selfplay.learner import Learner, grpo
 from selfplay.learner.options import Options
 from selfplay.learner.trainer import Trainer
 from selfplay.types import Batch, Example, Sample, Update
+from tests import forked
 
 MakeTrainer = Callable[..., Trainer]
 MakeBatch = Callable[..., Batch]
@@ -159,8 +158,7 @@ for dtype in ("float32", "bfloat16"):
 def test_the_same_records_give_the_same_bits_in_another_process(
     make_trainer: MakeTrainer, make_batch: MakeBatch
 ) -> None:
-    command = [sys.executable, "-c", TWO_UPDATES, str(Path(__file__).parent)]
-    there = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    there = forked.run(TWO_UPDATES, [str(Path(__file__).parent)]).stdout.split()
     here: list[str] = []
     for dtype in ("float32", "bfloat16"):
         trainer = make_trainer(dtype=dtype, token_budget=60, threads=2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from transformers import LlamaForCausalLM
 
 from selfplay.errors import NotReady, RunFailed, UserError
 from selfplay.learner.weights import Stored, config_json, open_model, read, tensors_digest, write
+from tests import forked
 
 
 def stored(size: int = 1000) -> Stored:
@@ -90,10 +89,8 @@ def test_no_room_leaves_nothing_half_written(tmp_path: Path, limit: int) -> None
         "except NotReady as error:\n"
         "    print(error.message)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "save")], capture_output=True, text=True, check=True
-    )
-    assert "the disk is full" in done.stdout
+    done = forked.run(script, [str(tmp_path / "save")])
+    assert "the disk is full" in done.stdout, done.stderr
     assert (tmp_path / "save" / "model.safetensors").read_bytes() == before
     assert [f.name for f in tmp_path.iterdir()] == ["save"]
 

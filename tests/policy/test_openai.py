@@ -123,6 +123,12 @@ def test_answers_that_are_none_are_not_asked_for_again(
     assert len(toy.asked) == 1
 
 
+def test_an_endpoint_that_does_not_know_the_word_for_ids_is_asked_without_it(toy: Served) -> None:
+    toy.first = [(400, "Unrecognized request argument supplied: return_token_ids")]
+    assert asked(toy.url).token_ids
+    assert ["return_token_ids" in body for body in toy.asked] == [True, False]
+
+
 def test_a_stop_string_that_is_told_is_kept() -> None:
     choice = {"text": "a", "finish_reason": "stop", "stop_reason": "b"}
     with serving(lambda body: (200, {"choices": [choice]})) as served:

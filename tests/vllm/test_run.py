@@ -1,0 +1,81 @@
+"""Whole runs of the toy game with a real vLLM: the weights reach it after every update, and records stay exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from selfplay.build import Outcome
+from selfplay.errors import UserError
+from selfplay.events import Event
+from selfplay.ledger import Ledger, check
+from selfplay.probe import of_metrics
+from selfplay.project import Project
+from selfplay.replay import replay
+
+BOUND = 1e-3
+"""Nats, in float32."""
+
+
+def sets(python: str) -> tuple[str, ...]:
+    """The toy game with vLLM."""
+    return ("policy.backend=vllm", f"policy.options={{python='{python}', kv_gb=0.25}}", "run.save_every=1")
+
+
+def test_every_step_is_sampled_from_the_learners_weights(
+    python: str, play: Callable[..., Outcome], project: Project, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert play(folder, *sets(python), steps=3).steps == 3
+    with Ledger.read(folder) as ledger:
+        updates = ledger.updates("play")
+        for update in updates:
+            found = of_metrics(update.metrics)
+            assert found is not None
+            assert found.tokens > 0
+            assert found.gap < BOUND
+            assert found.sampler_version == found.learner_version == update.policy_version
+        versions = [{t.policy_version for t in ledger.trajectories(step, "propose")} for step in range(3)]
+        assert versions == [{(v, v)} for v in (0, *[u.policy_version for u in updates[:-1]])]
+        assert updates[-1].policy_version > 0, "something was learnt"
+        assert not ledger.alarms()
+    assert not [one for one in check.checks(folder) if one.num_problems]
+    said: list[str] = []
+    again = replay(folder, 2, project=project, say=said.append)
+    assert again.sampler is None
+    assert again.equal
+    assert "cannot be had again" in said[0]
+    with pytest.raises(UserError, match="cannot be had again"):
+        replay(folder, 2, project=project, learner=False, say=said.append)
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_killed_within_steps_costs_no_reply_that_had_ended(
+    python: str, play: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    folder, told = tmp_path / "run", list[str]()
+
+    def observe(event: Event) -> None:
+        if event.kind == "note":
+            told.append(str(event.data["text"]))
+        # note: in the midst of a stage's replies, twice.
+        if event.kind == "tick" and event.step in (1, 3) and event.data["done"] == 2:
+            for pid in _engine():
+                os.kill(pid, signal.SIGKILL)
+
+    assert play(folder, *sets(python), steps=5, observe=observe).steps == 5
+    assert not [one for one in check.checks(folder) if one.num_problems]
+    assert sum("killed by SIGKILL" in text for text in told) >= 1
+    with Ledger.read(folder) as ledger:
+        assert not ledger.alarms()
+
+
+def _engine() -> list[int]:
+    """Engines that this process started."""
+    own = str(os.getpid())
+    lines = [(path, path.joinpath("cmdline").read_bytes().split(b"\0")) for path in Path("/proc").glob("[0-9]*")]
+    return [int(path.name) for path, words in lines if any(b"vllm_child" in w for w in words) and own.encode() in words]
