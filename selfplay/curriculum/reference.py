@@ -23,12 +23,20 @@ def markdown() -> str:
     """Every option of every curriculum as a Markdown table, in the order of `CURRICULA`."""
     lines = ["| function | option | default | meaning |", "|---|---|---|---|"]
     for name, choose in CURRICULA.items():
-        default = defaults_of(choose)
-        said = dict(_docstrings(type(default)))
-        for field in fields(default):
-            value = _toml(getattr(default, field.name))
-            lines.append(f"| `{name}` | `{field.name}` | `{value}` | {said.get(field.name, '')} |")
+        lines += [f"| `{name}` {row}" for row in _rows(defaults_of(choose))]
     return "\n".join(lines)
+
+
+def options_of(default: Any) -> str:
+    """Every option of one record as a Markdown table, for what else takes an inline table."""
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *_rows(default)])
+
+
+def _rows(default: Any) -> Iterator[str]:
+    said = dict(_docstrings(type(default)))
+    for field in fields(default):
+        value = _toml(getattr(default, field.name))
+        yield f"| `{field.name}` | `{value}` | {said.get(field.name, '')} |"
 
 
 def _docstrings(options: type) -> Iterator[tuple[str, str]]:

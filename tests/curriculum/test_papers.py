@@ -10,6 +10,7 @@ from selfplay.curriculum import bandit, ladder, ssp, ssr
 from selfplay.curriculum.arms import Bandit, chances_of
 from selfplay.curriculum.papers import Ssp, Ssr
 from selfplay.curriculum.rungs import Ladder, horizon
+from selfplay.errors import UserError
 from tests.curriculum.past import Past, seeds, task
 
 MOVED = dict.fromkeys(range(100), 1.0)
@@ -72,6 +73,30 @@ def test_a_rung_that_was_reached_is_kept_and_lower_ones_are_reviewed() -> None:
     rungs = Counter(choice.terms["strategy"] for choice in chosen)
     assert rungs.keys() == {"one", "two"}
     assert 15 < rungs["one"] < 45
+
+
+def test_the_rungs_may_be_values_of_the_seeds() -> None:
+    where = seeds(40, hop=lambda i: 1 + i % 4)
+    options = Ladder(level="hop", enough=8, review=0.25)
+
+    def hops(solved: int) -> Counter[int]:
+        tasks = [task("k1", (9, 8), seed_id="t4"), task("k2", (9, solved), seed_id="t1")]
+        chosen = ladder(Past(tasks=tasks, moved=MOVED), where, n=16, step=10, seed=0, options=options)
+        assert len({choice.subject_id for choice in chosen}) == 16
+        assert [choice.index for choice in chosen] == list(range(16))
+        assert {tuple(choice.terms) for choice in chosen} == {()}
+        return Counter(1 + int(choice.subject_id[1:]) % 4 for choice in chosen)
+
+    assert hops(0).keys() == {1, 2}
+    assert hops(0)[2] >= 10
+    assert hops(8)[3] == 10, "the third rung has ten seeds, and the others make up for what is missing"
+    assert 4 not in hops(8)
+
+
+def test_seeds_must_have_the_level_that_is_named() -> None:
+    with pytest.raises(UserError, match="`level` of curriculum `ladder` is `hop`, and seeds of game `echo`") as caught:
+        ladder(Past(), seeds(2, length=1), n=1, step=0, seed=0, options=Ladder(level="hop"))
+    assert caught.value.hint == "they have: length"
 
 
 def test_the_horizon_grows_in_stages() -> None:

@@ -16,7 +16,7 @@ NAMES = sorted(path.stem for path in (Path(__file__).parents[2] / "curricula").g
 
 
 def test_there_is_one_for_each() -> None:
-    named = ("bandit", "frontier", "plr", "ssp", "ssr", "uniform")
+    named = ("bandit", "frontier", "ladder", "plr", "ssp", "ssr", "uniform")
     assert [f"demo-{name}" for name in named] == NAMES
 
 
