@@ -9,8 +9,10 @@ Not here: what a command does (its module), how errors are shown (`cli.failures`
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,30 +20,49 @@ from selfplay import __version__
 from selfplay.cli import failures
 from selfplay.cli.session import Session, common
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS: Mapping[str, str] = {
     "run": "Play and learn; the same command again resumes.",
     "demo": "The toy game learns on the CPU in a minute (= run demo).",
+    "init": "Make a project folder.",
     "status": "Where runs stand; without RUN, one row each.",
     "watch": "A run's live screen, from any terminal.",
+    "stop": "Ask a running process to close its books.",
+    "pause": "Let a running process begin nothing new.",
+    "resume": "Let a paused process go on.",
+    "set": "Change settings of a running process.",
     "inspect": "Read proposals, attempts and what was decided about them.",
     "frontier": "How hard a run's tasks are for its solver, over time.",
     "why": "Why a task was chosen, how its solve rate moved, what came of it.",
     "report": "A run as one HTML file that needs nothing beside it.",
+    "plot": "Curves of one run or several, as SVG or in the terminal.",
+    "compare": "Two runs side by side, on the same held-out tasks.",
     "eval": "How good are weights on tasks they never learnt from?",
+    "play": "Take the seat of proposer or solver yourself.",
     "replay": "Do a closed step again, and compare with its records.",
     "sql": "Ask a run's ledger in SQL, read-only.",
     "reverify": "Judge a run's attempts again with today's verifier.",
-    "export": "A run's tasks as rows for other tools.",
-    "check": "Is a run as it was recorded? Every digest, reference, id and sum.",
+    "export": "A run's tasks or plays as rows for other tools.",
+    "check": "Is a run as it was recorded? What is special about a repository?",
+    "repro": "What it takes to play a run again.",
+    "clean": "What takes disk space, and what of it can go.",
     "doctor": "Is this machine ready?",
     "sandbox": "Images, leftovers, checks and latencies of sandboxes.",
     "corpus": "Documents to search in: add, list, search.",
     "verify": "Try to cheat the verifier: attacks and honest repairs.",
     "ls": "Runs, presets, roles, sandboxes, and where they come from.",
+    "show": "A role, a preset or a sandbox, as it is found here.",
+    "cp": "Copy a role, a preset or a sandbox into the project.",
     "config": "Every setting, its value and where it came from.",
     "schema": "JSON Schema of the configuration and of `--json` outputs.",
+    "completion": "A script that completes commands and names in your shell.",
 }
 """Name -> one line of help. A command `NAME` is `selfplay.cli.NAME:command`."""
+
+COMPLETE = "_SELFPLAY_COMPLETE"
+"""Set by a shell that asks for completions, see `selfplay completion`."""
 
 EPILOG = """\b
 Examples:
@@ -69,7 +90,19 @@ class LazyGroup(click.Group):
             return None
         command = importlib.import_module(f"selfplay.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
+        if os.environ.get(COMPLETE):
+            from selfplay.cli.completion import teach
+
+            teach(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands, from `COMMANDS` alone, and options."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, from `COMMANDS` alone: nothing is imported."""

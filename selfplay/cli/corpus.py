@@ -94,8 +94,7 @@ def ls(session: Session) -> None:
     if session.json:
         session.answer("corpus", {"command": "ls", "corpora": rows, "silent": silent})
         return
-    for name, why in silent.items():
-        session.say(f"left out: {name}: {why}")
+    session.say_silent(silent)
     if rows:
         _print_corpora(session, rows)
     else:

@@ -1,12 +1,14 @@
-"""`selfplay export`: a run's tasks as rows, for other tools or for `selfplay eval --on FILE`.
+"""`selfplay export`: a run's tasks or plays as rows, for other tools or for `selfplay eval --on FILE`.
 
-Not here: the rows (`games.code.swebench`, `evaluation.tasks`).
+Not here: the rows (`games.code.swebench`, `evaluation.tasks`, `views.traces`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +22,12 @@ from selfplay.errors import NotReady, UserError
 if TYPE_CHECKING:
     from selfplay.types import Task
 
-FORMATS = ("swebench", "tasks")
+FORMATS = ("swebench", "tasks", "sft", "dpo")
+TRACES = ("sft", "dpo")
+"""Formats that hold plays, not tasks."""
 
 
-@click.command("export", short_help="A run's tasks as rows for other tools.")
+@click.command("export", short_help="A run's tasks or plays as rows for other tools.")
 @click.argument("run")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="swebench", help="What to make of it.")
 @click.option("--to", type=click.Path(path_type=Path), metavar="FILE", help="Write there [default: stdout].")
@@ -31,6 +35,9 @@ FORMATS = ("swebench", "tasks")
 @common
 def command(session: Session, run: str, *, form: str, to: Path | None, held_out: bool) -> int:
     """Write the tasks of RUN as JSON lines: in the columns of SWE-bench, or for `selfplay eval --on FILE` (tasks).
+
+    Or what was played, for other learners, in TRL's conversational columns: sft has every play that succeeded, dpo the
+    best and the worst of each group that taught something. Held-out tasks are in neither.
 
     A row of SWE-bench has the gold patch, the tests that decide, and a script that its public harness can grade. A
     source archive has no commit: base_commit is a digest of the tree with the bug, which `source` and `bug_patch` make.
@@ -40,8 +47,13 @@ def command(session: Session, run: str, *, form: str, to: Path | None, held_out:
     Examples:
       selfplay export last --format swebench > tasks.jsonl
       selfplay export quickstart --format tasks --held-out --to tasks.jsonl
+      selfplay export quickstart --format dpo --to pairs.jsonl
     """
     folder = runs.find_run(run, project=session.project)
+    if form in TRACES:
+        if held_out:
+            raise UserError(f"--held-out is for tasks: {form} holds what the run learnt from", hint="leave it out")
+        return _traces(session, folder, form, to)
     tasks = _tasks(folder, held_out=held_out, form=form)
     rows = _own_rows(session, folder, tasks) if form == "tasks" else _rows(session, folder, tasks)
     left_out = len(tasks) - len(rows)
@@ -59,6 +71,46 @@ def command(session: Session, run: str, *, form: str, to: Path | None, held_out:
     where = f", in {to}" if to else ""
     session.say(f"{folder.name}: {plural(len(rows), 'task')}{where}" + (f"; {left_out} left out" if left_out else ""))
     return 0
+
+
+def _traces(session: Session, folder: Path, form: str, to: Path | None) -> int:
+    """Plays as rows, one step in memory at a time where they go into a file."""
+    from selfplay.ledger import Ledger
+    from selfplay.views import traces
+    from selfplay.views.words import plural
+
+    count, rows = 0, []
+    with Ledger.read(folder) as reader, _lines(to, session) as put:
+        for row in (traces.sft if form == "sft" else traces.dpo)(reader):
+            count += 1
+            if session.json and to is None:
+                rows.append(row)
+            else:
+                put(json.dumps(row, ensure_ascii=False) + "\n")
+    if session.json:
+        data = {"format": form, "file": str(to) if to else None, "count": count, "left_out": 0}
+        session.answer("export", data if to else {**data, "rows": rows}, run=folder.name)
+    else:
+        session.say(f"{folder.name}: {plural(count, 'row')}" + (f", in {to}" if to else ""))
+    return 0
+
+
+@contextmanager
+def _lines(to: Path | None, session: Session) -> Iterator[Callable[[str], object]]:
+    """Where lines go: a file, whole or not at all, or stdout."""
+    if to is None:
+        yield session.data.write
+        return
+    aside = to.with_name(f".{to.name}.{os.getpid()}.part")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            yield file.write
+        aside.replace(to)
+    except OSError as error:
+        hint = f"check the folder: ls -ld {to.parent}"
+        raise NotReady(f"cannot write {to}: {error.strerror}", hint=hint) from error
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _tasks(folder: Path, *, held_out: bool, form: str) -> list[Task]:

@@ -85,7 +85,7 @@ def ls(session: Session) -> None:
     if session.json:
         session.answer("sandbox", {"command": "ls", "sandboxes": [_row(one) for one in left], "silent": silent})
         return
-    _say_silent(session, silent)
+    session.say_silent(silent)
     if not left:
         session.say("no sandbox is there")
         return
@@ -116,7 +116,7 @@ def reap(session: Session, *, older_than: float | None, dry_run: bool) -> None:
             "sandbox", {"command": "reap", "removed": [] if dry_run else rows, "found": rows, "silent": silent}
         )
         return
-    _say_silent(session, silent)
+    session.say_silent(silent)
     for row in rows:
         session.console().print(f"{'would remove' if dry_run else 'removed'} {row['id']} ({row['backend']})")
     if not rows:
@@ -270,11 +270,6 @@ def _ready(session: Session, backend: str | None) -> list[str]:
 
 def _row(one: Left) -> dict[str, Any]:
     return {**dataclasses.asdict(one), "labels": dict(one.labels), "run": one.labels.get("run")}
-
-
-def _say_silent(session: Session, silent: dict[str, str]) -> None:
-    for name, why in silent.items():
-        session.say(f"left out: {name}: {why}")
 
 
 def _print(session: Session, left: Sequence[Left]) -> None:

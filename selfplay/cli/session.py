@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TextIO, TypeVar
@@ -80,6 +80,11 @@ class Session:
         """One line for people, to stderr."""
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+    def say_silent(self, silent: Mapping[str, str]) -> None:
+        """What gave no answer and is left out of a list: name -> why."""
+        for name, why in silent.items():
+            self.say(f"left out: {name}: {why}")
 
     def __enter__(self) -> Self:
         return self

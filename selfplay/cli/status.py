@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from selfplay.views.status import RunView
 
 
+COSTS = 10
+"""Closed steps that costs are taken over."""
 ALARMS = 3
 """How many of the newest are shown."""
 
@@ -44,7 +47,7 @@ def command(session: Session, run: str | None) -> int:
 def _one(session: Session, text: str) -> int:
     from selfplay.views.status import run_data, run_screen
 
-    view = look(runs.find_run(text, project=session.project), evaluation=True)
+    view = look(runs.find_run(text, project=session.project), whole=True)
     if session.json:
         session.answer("status", run_data(view), run=view.name)
     else:
@@ -78,8 +81,8 @@ def _all(session: Session) -> int:
     return 0
 
 
-def look(folder: Path, *, evaluation: bool = False) -> RunView:
-    """The run in `folder`, as the screens see it; its newest `evaluation` only where it is asked for.
+def look(folder: Path, *, whole: bool = False) -> RunView:
+    """The run in `folder`, as the screens see it; with its newest evaluation and its costs only where `whole`.
 
     Raises:
         NotFound, UserError, RunFailed: as `Ledger.read`.
@@ -92,7 +95,18 @@ def look(folder: Path, *, evaluation: bool = False) -> RunView:
     with Ledger.read(folder) as reader:
         view = view_of(reader, folder)
         alarms = reader.alarms()[-ALARMS:] if view.status.num_alarms else ()
-        return replace(view, alarms=alarms, evaluation=newest(reader) if evaluation else None)
+        view = replace(view, alarms=alarms)
+        return replace(view, evaluation=newest(reader), cost=_cost(reader, view.closed)) if whole else view
+
+
+def _cost(reader: Reader, closed: int) -> Mapping[str, float] | None:
+    """What an accepted task of the newest closed steps cost; the cost of asking does not grow with the run."""
+    from selfplay.ledger import watching
+    from selfplay.views.cost import cost_of
+
+    since = max(0, closed - COSTS)
+    spent = reader.ask(lambda ask: watching.spent(ask, since, closed))
+    return cost_of(reader.step_rows(after=since - 1), spent)
 
 
 def view_of(reader: Reader, folder: Path) -> RunView:

@@ -1,4 +1,4 @@
-"""`selfplay watch`: a run's live screen, from any terminal; it only reads the ledger.
+"""`selfplay watch`: a run's live screen, from any terminal; it reads the ledger, and asks for a pause or an end by key.
 
 Not here: what is known and drawn (`views.watch`, `views.watch_screen`), keys (`cli.watch_keys`).
 """
@@ -49,11 +49,11 @@ BACK = 10
 @click.option("-q", "--quiet", is_flag=True, help="Alarms and the end only, a line each.")
 @common
 def command(session: Session, run: str, once: bool, every: float, quiet: bool) -> int:
-    """A run's live screen, from any terminal; it only reads the ledger, and the run does not notice.
+    """A run's live screen, from any terminal; the run does not notice, unless a key asks it for something.
 
-    Keys: up, down and enter read a play, f shows the frontier, ? all keys, q quits. Where the output is no terminal:
-    a line for each step that closes. It ends with the run, and its exit code says how: 0 done, 75 stopped, 1 failed
-    or killed; 0 where you quit.
+    Keys: up, down and enter read a play, f shows the frontier, p pauses the run, S stops it, ? all keys, q quits. Where
+    the output is no terminal: a line for each step that closes. It ends with the run, and its exit code says how: 0
+    done, 75 stopped, 1 failed or killed; 0 where you quit.
 
     \b
     Examples:
@@ -209,8 +209,25 @@ def _follow(
             return watched, browser
         for key in keys.read(due - time.monotonic()):
             browser = press(browser, key, rows=live.console.height - 1)
+            if browser.asked is not None:
+                browser = _ask(reader, watched, browser)
+                due = 0.0
         if time.monotonic() >= due:
             watched, due = look(), time.monotonic() + every
+
+
+def _ask(reader: Reader, watched: Watched, browser: Browser) -> Browser:
+    """Ask the process that plays the run for what a key stands for; the next look shows what came of it."""
+    from dataclasses import replace
+
+    from selfplay.ledger.control import Action, send
+    from selfplay.ledger.lock import holder
+
+    held = holder(reader.folder)
+    action: Action = "stop" if browser.asked == "stop" else "resume" if watched.paused else "pause"
+    if held is not None:
+        send(reader.folder, held, action=action, arguments={})
+    return replace(browser, asked=None)
 
 
 def _show(live: Live, keys: Keys, reader: Reader, watched: Watched, browser: Browser) -> Browser:

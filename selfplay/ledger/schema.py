@@ -370,6 +370,7 @@ What came out. One folder a run; git ignores all but this page.
 |---|---|
 | `ledger.db` | everything that happened: one SQLite file, documented below |
 | `ledger.lock` | who holds the run; the lock itself dies with its process |
+| `control.jsonl` | what people asked of the process that holds it (`selfplay stop`, `pause`, `resume`, `set`) |
 | `ledger.db-wal`, `ledger.db-shm` | the newest rows while the run is held, or after a kill: part of the ledger |
 | `ledger.vN.db` | copy made before a migration away from schema N |
 | `config.toml` | the resolved configuration; itself a valid input |

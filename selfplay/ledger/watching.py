@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from selfplay.ledger import unpack
 from selfplay.ledger.bulk import Ask
+from selfplay.ledger.fifth import ATTEMPT
 from selfplay.types import Choice, record
 
 
@@ -43,8 +44,14 @@ class Spent:
 
     tasks: int = 0
     """Accepted: minted by it."""
+    replies: int = 0
+    """Calls of the model: turns that it sampled, of both roles."""
     tools: float = 0.0
     """Seconds of tool calls inside its plays, added up."""
+    calls: int = 0
+    """How many those were."""
+    deciding: float = 0.0
+    """Seconds of its decisions, about plays and about children, added up; 0 in ledgers from before they were kept."""
     refused: Mapping[str, int]
     """Reason code -> proposals that became no task."""
 
@@ -99,14 +106,21 @@ def asked(ask: Ask, step: int) -> Asked:
 def spent(ask: Ask, since: int, before: int) -> dict[int, Spent]:
     """Step -> what it spent, for the closed steps from `since` to below `before`."""
     steps = [row["step"] for row in ask("SELECT step FROM steps WHERE step >= ? AND step < ?", since, before)]
-    tasks, tools = ({row["step"]: row["num"] for row in ask(sql, since, before)} for sql in (_TASKS, _TOOLS))
+    tasks, replies = ({row["step"]: row["num"] for row in ask(sql, since, before)} for sql in (_TASKS, _REPLIES))
+    tools = {row["step"]: row for row in ask(_TOOLS, since, before)}
+    deciding: dict[int, float] = {}
+    for row in (*ask(_DECIDING, since, before), *ask(_CHILDREN, since, before)):
+        deciding[row["step"]] = deciding.get(row["step"], 0.0) + row["num"]
     refused: dict[int, dict[str, int]] = {}
     for row in ask(_REFUSED, since, before):
         refused.setdefault(row["step"], {})[row["reason"]] = row["num"]
     return {
         step: Spent(
             tasks=tasks.get(step, 0),
-            tools=tools.get(step, 0.0),
+            replies=replies.get(step, 0),
+            tools=tools[step]["num"] if step in tools else 0.0,
+            calls=tools[step]["calls"] if step in tools else 0,
+            deciding=deciding.get(step, 0.0),
             refused=refused.get(step, {}),
         )
         for step in steps
@@ -157,9 +171,27 @@ _MODES = "SELECT mode, count(*) AS num FROM choices WHERE step = ? GROUP BY mode
 _TASKS = "SELECT step, count(*) AS num FROM tasks WHERE step >= ? AND step < ? GROUP BY step"
 # note: steps come first, or SQLite would start at tool calls and verdicts, of which it would read all.
 _TOOLS = """
-SELECT s.step, sum(c.seconds) AS num
+SELECT s.step, sum(c.seconds) AS num, count(*) AS calls
 FROM steps s CROSS JOIN trajectories t ON t.step = s.step AND t.stage IN ('propose', 'attempt')
     CROSS JOIN tool_calls c ON c.trajectory_id = t.id
+WHERE s.step >= ? AND s.step < ? GROUP BY s.step
+"""
+_REPLIES = """
+SELECT s.step, count(*) AS num
+FROM steps s CROSS JOIN trajectories t ON t.step = s.step AND t.stage IN ('propose', 'attempt')
+    CROSS JOIN turns u ON u.trajectory_id = t.id AND u.speaker = 'policy'
+WHERE s.step >= ? AND s.step < ? GROUP BY s.step
+"""
+_DECIDING = """
+SELECT s.step, sum(v.seconds) AS num
+FROM steps s CROSS JOIN trajectories t ON t.step = s.step AND t.stage IN ('propose', 'attempt')
+    CROSS JOIN verdicts v ON v.trajectory_id = t.id AND NOT (t.stage = 'attempt' AND v.stage = 'mint')
+WHERE s.step >= ? AND s.step < ? GROUP BY s.step
+"""
+_CHILDREN = f"""
+SELECT s.step, sum(v.seconds) AS num
+FROM steps s CROSS JOIN choices c ON c.step = s.step AND c.mode = 'mutate'
+    CROSS JOIN verdicts v ON v.trajectory_id = {ATTEMPT} AND v.stage = 'mint'
 WHERE s.step >= ? AND s.step < ? GROUP BY s.step
 """
 _REFUSED = """

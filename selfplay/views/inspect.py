@@ -3,17 +3,17 @@
 The record holds both sides of the game and the gradient's view: what was decided, what it was worth, and with
 which advantage it entered the update.
 
-Not here: how it is printed (`inspect_text`).
+Not here: how it is printed (`inspect_text`), JSON (`inspect_data`), which of many is worth reading (`inspect_pick`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from selfplay.errors import Ambiguous, NotFound
-from selfplay.ledger import Reader
-from selfplay.types import Choice, Group, Seed, Task, Trajectory, Update, Verdict, record
+from selfplay.ledger import Reader, picking
+from selfplay.types import Choice, Group, Seed, Task, Trajectory, Verdict, record
 
 ID_DIGITS = 12
 """How much of an id the screens show; any unique prefix is accepted back."""
@@ -52,6 +52,11 @@ class Play:
         """Of the grade for proposals, of the judge for attempts."""
         return next((v.reward for v in reversed(self.verdicts) if v.reward is not None), None)
 
+    @property
+    def num_trained(self) -> int | None:
+        """Tokens that carried loss: the sampled ones of a play that was learnt from. None while the step is open."""
+        return None if self.trained is None else self.trajectory.num_sampled * self.trained
+
 
 @record
 class Proposal:
@@ -64,6 +69,11 @@ class Proposal:
     """The first ones on its task, which say what it is worth."""
     replays: tuple[Play, ...] = ()
     """Those of later steps, and those that saw a hint."""
+
+    @property
+    def game(self) -> str:
+        """Its name; empty where the seed is not known."""
+        return self.seed.game if self.seed is not None else ""
 
     @property
     def solved(self) -> tuple[int, int]:
@@ -119,10 +129,31 @@ class StepPlays:
     mutations: tuple[Mutation, ...] = ()
 
 
+class Past:
+    """What is asked of each step once, however many of its plays are read."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._learnt: dict[int, frozenset[str] | None] = {}
+        self._helped: dict[int, frozenset[str]] = {}
+
+    def learnt(self, step: int) -> frozenset[str] | None:
+        """The plays that the step's update learnt from; None while the step is open."""
+        if step not in self._learnt:
+            self._learnt[step] = self._reader.ask(partial(picking.learnt_from, step=step))
+        return self._learnt[step]
+
+    def helped(self, step: int) -> frozenset[str]:
+        """The known tasks that the step attempted with a hint."""
+        if step not in self._helped:
+            self._helped[step] = _helped(self._reader.choices(step))
+        return self._helped[step]
+
+
 def step_plays(reader: Reader, step: int) -> StepPlays:
     """The proposals, replays and children of a step, each in order, with their attempts; the step may be open."""
     groups = reader.groups(step)
-    update = reader.update(step)
+    update = Past(reader).learnt(step)
     choices = reader.choices(step)
     seeds = {choice.subject_id: reader.seed(choice.subject_id) for choice in choices}
     decided = reader.verdicts(step, "attempt", "judge")
@@ -162,7 +193,7 @@ def step_plays(reader: Reader, step: int) -> StepPlays:
     )
 
 
-def _measured(reader: Reader, step: int, update: Update | None) -> dict[str, list[Play]]:
+def _measured(reader: Reader, step: int, update: Collection[str] | None) -> dict[str, list[Play]]:
     """New task of the step -> its attempts that only served to see what a hint is worth."""
     tasks = {task.id for task in reader.tasks(step)}
     judged = reader.verdicts(step, "evaluate", "judge")
@@ -194,10 +225,11 @@ def _solved(attempts: Sequence[Play]) -> tuple[int, int]:
 
 def proposal_of(reader: Reader, trajectory: Trajectory) -> Proposal:
     """A proposal with everything that came of it; its task's first attempts and later ones apart."""
-    play = play_of(reader, trajectory)
+    past = Past(reader)
+    play = play_of(reader, trajectory, past=past)
     decision = play.decision
     task = reader.task(decision.task_id) if decision is not None and decision.task_id is not None else None
-    attempts = attempts_on(reader, task.id) if task is not None else ()
+    attempts = attempts_on(reader, task.id, past=past) if task is not None else ()
     first = tuple(one for one in attempts if one.trajectory.step == trajectory.step and not one.hinted)
     return Proposal(
         play=play,
@@ -208,28 +240,30 @@ def proposal_of(reader: Reader, trajectory: Trajectory) -> Proposal:
     )
 
 
-def attempts_on(reader: Reader, task_id: str) -> tuple[Play, ...]:
+def attempts_on(reader: Reader, task_id: str, *, past: Past | None = None) -> tuple[Play, ...]:
     """Every attempt on a task that did not end in a fault, by step and index.
 
     Of a task of play also those that only served to see what a hint is worth (stage `evaluate`).
     """
     task = reader.task(task_id)
     stages = {"attempt", *(["evaluate"] if task is not None and task.step >= 0 else [])}
+    past = past or Past(reader)
     return tuple(
-        play_of(reader, trajectory)
+        play_of(reader, trajectory, past=past)
         for trajectory in reader.trajectories_of(task_id)
         if trajectory.stage in stages and trajectory.fault is None
     )
 
 
-def play_of(reader: Reader, trajectory: Trajectory) -> Play:
+def play_of(reader: Reader, trajectory: Trajectory, *, past: Past | None = None) -> Play:
     """A trajectory with its verdicts, its advantage, and whether it was learnt from."""
+    past = past or Past(reader)
     verdicts, groups = reader.verdicts_of(trajectory.id), reader.groups_of(trajectory.id)
     task = reader.task(trajectory.subject_id) if trajectory.stage == "evaluate" else None
-    helped = trajectory.stage == "attempt" and trajectory.subject_id in _helped(reader.choices(trajectory.step))
+    helped = trajectory.stage == "attempt" and trajectory.subject_id in past.helped(trajectory.step)
     # note: a task of play is evaluated for one reason only, to see what a hint is worth.
     hinted = helped or (task is not None and task.step >= 0)
-    return _play(trajectory, verdicts, groups, reader.update(trajectory.step), hinted=hinted)
+    return _play(trajectory, verdicts, groups, past.learnt(trajectory.step), hinted=hinted)
 
 
 def _helped(choices: Sequence[Choice]) -> frozenset[str]:
@@ -242,132 +276,32 @@ def origin_of(reader: Reader, task: Task) -> Trajectory | None:
     return reader.trajectories_by_id([task.parent_id]).get(task.parent_id) if task.parent_id is not None else None
 
 
-def identify(reader: Reader, prefix: str) -> tuple[str, str]:
-    """(table, id) of the one trajectory, task or seed whose id begins with `prefix`.
+def identify(reader: Reader, prefix: str, *, table: str | None = None) -> tuple[str, str]:
+    """(table, id) of the one trajectory, task or seed (of `table` where one is named) whose id begins with `prefix`.
 
     Raises:
         NotFound: there is none.
         Ambiguous: there are several; the message names them.
     """
-    found = reader.by_prefix(prefix, limit=6) if prefix else ()
+    found = reader.by_prefix(prefix, limit=6 if table is None else 50) if prefix else ()
+    found = tuple(pair for pair in found if table in (None, pair[0]))[:6]
     exact = [pair for pair in found if pair[1] == prefix]
     if len(found) == 1 or exact:
         return (exact or list(found))[0]
     run = reader.folder.name
     if not found:
-        raise NotFound(f"nothing in run `{run}` has an id that begins with `{prefix}`", hint=f"selfplay inspect {run}")
+        what = "nothing" if table is None else f"no {table[:-1]}"
+        raise NotFound(f"{what} in run `{run}` has an id that begins with `{prefix}`", hint=f"selfplay inspect {run}")
     ids = ", ".join(f"{table[:-1]} {found_id[: len(prefix) + 4]}" for table, found_id in found[:5])
     more = ", ..." if len(found) > 5 else ""
     raise Ambiguous(f"`{prefix}` begins more than one id: {ids}{more}", hint="give more of the id")
-
-
-def play_data(play: Play, *, content: bool) -> dict[str, Any]:
-    """A trajectory as JSON; texts that a model or a repository wrote only where `content` is asked for."""
-    trajectory = play.trajectory
-    data: dict[str, Any] = {
-        "id": trajectory.id,
-        "stage": trajectory.stage,
-        "step": trajectory.step,
-        "role": trajectory.role,
-        "subject_id": trajectory.subject_id,
-        "index": trajectory.index,
-        "stop": str(trajectory.stop),
-        "policy_version": list(trajectory.policy_version),
-        "sampled_tokens": trajectory.num_sampled,
-        "seconds": trajectory.seconds,
-        "reward": play.reward,
-        "advantage": play.advantage,
-        "informative": play.informative,
-        "trained": play.trained,
-        "hinted": play.hinted,
-        "verdicts": [verdict_data(verdict, content=content) for verdict in play.verdicts],
-    }
-    if content:
-        data["turns"] = [{"speaker": turn.speaker, "text": turn.text} for turn in trajectory.turns]
-    return data
-
-
-def verdict_data(verdict: Verdict, *, content: bool) -> dict[str, Any]:
-    """A verdict as JSON."""
-    failing = verdict.evidence.get("failing")
-    data: dict[str, Any] = {
-        "stage": verdict.stage,
-        "valid": verdict.valid,
-        "passed": verdict.passed,
-        "reward": verdict.reward,
-        "reason": verdict.reason,
-        "task_id": verdict.task_id,
-        "parts": dict(verdict.parts),
-        "num_failing": len(failing) if isinstance(failing, list | tuple) else None,
-        "seconds": verdict.seconds,
-    }
-    if content:
-        data |= {"why": verdict.why, "evidence": dict(verdict.evidence)}
-    return data
-
-
-def proposal_data(proposal: Proposal, *, content: bool) -> dict[str, Any]:
-    """A proposal and its attempts as JSON."""
-    passed, decided = proposal.solved
-    return {
-        **play_data(proposal.play, content=content),
-        "seed": seed_data(proposal.seed, content=content) if proposal.seed is not None else None,
-        "task_id": proposal.task.id if proposal.task is not None else None,
-        "passed": passed,
-        "decided": decided,
-        "attempts": [play_data(attempt, content=content) for attempt in proposal.attempts],
-        "replays": [play_data(attempt, content=content) for attempt in proposal.replays],
-    }
-
-
-def replay_data(replay: Replay, *, content: bool) -> dict[str, Any]:
-    """A known task that was attempted again, as JSON."""
-    passed, decided = replay.solved
-    return {
-        "task_id": replay.choice.subject_id,
-        "hinted": replay.hinted,
-        "why": replay.choice.why,
-        "passed": passed,
-        "decided": decided,
-        "attempts": [play_data(attempt, content=content) for attempt in replay.attempts],
-    }
-
-
-def mutation_data(mutation: Mutation, *, content: bool) -> dict[str, Any]:
-    """A child, or what became of it, as JSON."""
-    passed, decided = mutation.solved
-    verdict = mutation.verdict
-    return {
-        "attempt_id": mutation.attempt_id,
-        "parent_id": mutation.parent_id,
-        "verdict": verdict_data(verdict, content=content) if verdict is not None else None,
-        "task_id": mutation.task.id if mutation.task is not None else None,
-        "passed": passed,
-        "decided": decided,
-        "attempts": [play_data(attempt, content=content) for attempt in mutation.attempts],
-    }
-
-
-def seed_data(seed: Seed, *, content: bool) -> dict[str, Any]:
-    """A seed as JSON."""
-    return {"id": seed.id, "source": seed.source, "split": seed.split, **_payload(seed.payload, content)}
-
-
-def task_data(task: Task, *, content: bool) -> dict[str, Any]:
-    """A task as JSON."""
-    head = {"id": task.id, "seed_id": task.seed_id, "split": task.split, "step": task.step, "parent_id": task.parent_id}
-    return {**head, **_payload(task.payload, content)}
-
-
-def _payload(payload: Mapping[str, Any], content: bool) -> dict[str, Any]:
-    return {"payload": dict(payload)} if content else {}
 
 
 def _play(
     trajectory: Trajectory,
     verdicts: tuple[Verdict, ...],
     groups: tuple[Group, ...],
-    update: Update | None,
+    learnt: Collection[str] | None,
     *,
     hinted: bool = False,
 ) -> Play:
@@ -378,6 +312,6 @@ def _play(
         verdicts=verdicts,
         advantage=group.advantages[position] if group is not None else None,
         informative=group.informative if group is not None else None,
-        trained=trajectory.id in update.trajectory_ids if update is not None else None,
+        trained=trajectory.id in learnt if learnt is not None else None,
         hinted=hinted,
     )

@@ -2,12 +2,12 @@
 
 Texts of models and repositories are shown with control characters made visible, and never as markup.
 
-Not here: gathering (`inspect`).
+Not here: gathering (`inspect`), what was said (`inspect_talk`), which checks there are (`proof`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -18,10 +18,20 @@ from rich.text import Text
 
 from selfplay.types import Seed, Task, Trajectory, Verdict
 from selfplay.views.inspect import ID_DIGITS, Mutation, Play, Proposal, Replay, StepPlays
-from selfplay.views.words import UNKNOWN, clean, duration, number, shorten
-
-LINES = 40
-"""Longest text that is shown whole; the middle of a longer one is left out."""
+from selfplay.views.inspect_talk import (
+    BESIDE,
+    NAME_WIDTH,
+    PAGE,
+    WHOLE,
+    Fold,
+    block,
+    conversation,
+    cut,
+    line,
+    trained_words,
+)
+from selfplay.views.proof import Checked, proof_of
+from selfplay.views.words import UNKNOWN, clean, duration, number, plural, shorten
 
 LISTED = ("proposal", "outcome", "solved", "reward", "adv.", "why")
 AGAIN = ("task", "hint", "solved", "why")
@@ -55,47 +65,60 @@ def steps_listing(steps: Sequence[StepPlays]) -> RenderableType:
     return Group(*parts)
 
 
-def proposal_page(proposal: Proposal) -> RenderableType:
-    """A proposal, its proof of validity, each attempt, reward and advantage."""
+def proposal_page(proposal: Proposal, *, fold: Fold = PAGE) -> RenderableType:
+    """Both sides: a proposal, its proof check by check, its reward, and each attempt on its task with all it did."""
     play = proposal.play
     parts: list[RenderableType] = [_head("proposal", play)]
     if proposal.seed is not None:
-        parts.append(_line("seed", f"{proposal.seed.source} ({proposal.seed.split.replace('_', ' ')})"))
-    parts += _played(play)
+        parts.append(line("seed", f"{proposal.seed.source} ({proposal.seed.split.replace('_', ' ')})"))
+    parts += _played(play, fold=fold, proof=proof_of(play, game=proposal.game))
     if proposal.task is not None:
         passed, decided = proposal.solved
-        parts.append(_line("task", f"{proposal.task.id[:ID_DIGITS]} · solved in {passed} of {decided} attempts"))
-    return Group(*parts, *_attempts([*proposal.attempts, *proposal.replays]))
+        parts.append(line("task", f"{proposal.task.id[:ID_DIGITS]} · solved in {passed} of {decided} attempts"))
+    return Group(*parts, *_attempts([*proposal.attempts, *proposal.replays], fold=fold))
 
 
-def attempt_page(play: Play, *, task: Task | None, origin: Trajectory | None = None) -> RenderableType:
+def attempt_page(
+    play: Play, *, task: Task | None, origin: Trajectory | None = None, fold: Fold = PAGE
+) -> RenderableType:
     """An attempt: what it saw, what it replied, what was decided and why; `origin` is what the task was made of."""
     parts: list[RenderableType] = [_head("attempt", play)]
     if task is not None:
         words = "child of attempt" if origin is not None and origin.stage == "attempt" else "proposed by"
         parent = f", {words} {task.parent_id[:ID_DIGITS]}" if task.parent_id is not None else ""
-        parts.append(_line("task", f"{task.id[:ID_DIGITS]}{parent}"))
-    return Group(*parts, *_played(play))
+        parts.append(line("task", f"{task.id[:ID_DIGITS]}{parent}"))
+    return Group(*parts, *_played(play, fold=fold))
 
 
 def task_page(
-    task: Task, *, seed: Seed | None, attempts: Sequence[Play], origin: Trajectory | None = None
+    task: Task,
+    *,
+    seed: Seed | None,
+    attempts: Sequence[Play],
+    origin: Trajectory | None = None,
+    proposal: Play | None = None,
+    fold: Fold = PAGE,
 ) -> RenderableType:
-    """A task and every attempt on it, each play apart; `origin` is what it was made of."""
+    """A task, the `proposal` that made it, and every attempt, each play apart; `origin` is what it was made of."""
     parts: list[RenderableType] = [Text(f"task {task.id[:ID_DIGITS]} · step {task.step} · {task.game}", style="bold")]
     if seed is not None:
-        parts.append(_line("seed", f"{seed.source} ({seed.split.replace('_', ' ')})"))
+        parts.append(line("seed", f"{seed.source} ({seed.split.replace('_', ' ')})"))
     if origin is not None and origin.stage == "attempt":
-        parts.append(_line("parent", f"task {origin.subject_id[:ID_DIGITS]}, its attempt {origin.id[:ID_DIGITS]}"))
+        parts.append(line("parent", f"task {origin.subject_id[:ID_DIGITS]}, its attempt {origin.id[:ID_DIGITS]}"))
     elif task.parent_id is not None:
-        parts.append(_line("proposal", task.parent_id[:ID_DIGITS]))
-    return Group(*parts, *_mapping(task.payload), *_attempts(attempts))
+        parts.append(line("proposal", task.parent_id[:ID_DIGITS]))
+    parts += _mapping(task.payload, fold=fold)
+    if proposal is not None:
+        checks = proof_of(proposal, game=task.game)
+        parts += [Text(), _head("proposal", proposal), *_played(proposal, fold=fold, proof=checks)]
+    return Group(*parts, *_attempts(attempts, fold=fold))
 
 
-def seed_page(seed: Seed, *, proposals: Sequence[Proposal]) -> RenderableType:
+def seed_page(seed: Seed, *, proposals: Sequence[Proposal], fold: Fold = PAGE) -> RenderableType:
     """A seed and what was proposed from it."""
     title = f"seed {seed.id[:ID_DIGITS]} · {seed.game} · {seed.split.replace('_', ' ')}"
-    parts: list[RenderableType] = [Text(title, style="bold"), _line("source", seed.source), *_mapping(seed.payload)]
+    parts: list[RenderableType] = [Text(title, style="bold"), line("source", seed.source)]
+    parts += _mapping(seed.payload, fold=fold)
     if proposals:
         table = Table(box=None, pad_edge=False, header_style="dim")
         _columns(table, LISTED)
@@ -162,8 +185,11 @@ def _head(noun: str, play: Play) -> Text:
     )
 
 
-def _played(play: Play) -> list[RenderableType]:
-    parts = _turns(play.trajectory)
+def _played(play: Play, *, fold: Fold, proof: Sequence[Checked] = (), prompt: bool = True) -> list[RenderableType]:
+    """What was said, what was decided and why, what it was worth, and what of it was learnt from."""
+    parts: list[RenderableType] = [*conversation(play, fold=fold, prompt=prompt)]
+    if play.trajectory.fault is not None:
+        parts.append(line("fault", clean(f"{play.trajectory.fault.where}: {play.trajectory.fault.message}")))
     for verdict in play.verdicts:
         if verdict.stage == "grade":
             continue
@@ -173,9 +199,29 @@ def _played(play: Play) -> list[RenderableType]:
         if verdict.fault is not None:
             outcome = f"not decided: {clean(verdict.fault.message)}"
         name = "child" if verdict is play.child else "verdict"
-        parts += [_line(name, f"{outcome} ({verdict.reason}): {clean(verdict.why)}"), *_evidence(verdict.evidence)]
-    parts.append(_line("reward", _worth(play)))
+        said = line(name, f"{outcome} ({verdict.reason}): {clean(verdict.why)}")
+        said.stylize("green" if good else "yellow" if verdict.fault is not None else "red", NAME_WIDTH, NAME_WIDTH + 1)
+        parts += [said, *(_proof(proof) if verdict.stage == "mint" and name == "verdict" else ())]
+        parts += _evidence(verdict.evidence, fold=fold)
+    parts.append(line("reward", _worth(play)))
+    if terms := [f"{name} {value:g}" for verdict in play.verdicts for name, value in verdict.parts.items()]:
+        parts.append(line("parts", ", ".join(terms)))
+    parts.append(line("tokens", trained_words(play)))
     return parts
+
+
+def _proof(checks: Sequence[Checked]) -> Iterator[RenderableType]:
+    """A line a check; those after a failed one together."""
+    marks = {"passed": ("✓", "green"), "failed": ("✗", "red")}
+    for at, check in enumerate(checks):
+        if check.state == "not reached":
+            yield Text(f"{'':<{NAME_WIDTH}} · {plural(len(checks) - at, 'check')} not reached", style="dim")
+            return
+        mark, style = marks[check.state]
+        shown = Text(f"{'proof' if at == 0 else '':<{NAME_WIDTH}} ", style="dim")
+        shown.append(mark, style=f"not dim {style}")
+        shown.append(f" {check.what}" + (" – failed" if check.state == "failed" else ""), style="not dim")
+        yield shown
 
 
 def _worth(play: Play) -> str:
@@ -193,30 +239,22 @@ def _worth(play: Play) -> str:
     return " ".join(words)
 
 
-def _turns(trajectory: Trajectory) -> list[RenderableType]:
+def _evidence(evidence: Mapping[str, Any], *, fold: Fold) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    for turn in trajectory.turns:
-        name = {"prompt": "prompt", "policy": "reply", "tool": "tool"}[turn.speaker]
-        parts += [Text(name, style="dim"), _block(turn.text)]
-    if trajectory.fault is not None:
-        parts.append(_line("fault", clean(f"{trajectory.fault.where}: {trajectory.fault.message}")))
-    return parts
-
-
-def _evidence(evidence: Mapping[str, Any]) -> list[RenderableType]:
-    parts: list[RenderableType] = []
-    if isinstance(evidence.get("diff"), str):
-        parts += [Text("change", style="dim"), Padding(_diff(evidence["diff"]), (0, 0, 0, 2), expand=False)]
+    diff = evidence.get("diff")
+    if isinstance(diff, str) and diff:
+        parts += [Text("change", style="dim"), Padding(_diff(diff, fold=fold), (0, 0, 0, 2), expand=False)]
     failing = evidence.get("failing")
     if isinstance(failing, list | tuple) and failing:
         parts.append(Text(f"failing tests ({len(failing)})", style="dim"))
-        parts += [_failure(row) for row in failing[:MESSAGES]]
-        if len(failing) > MESSAGES:
-            parts.append(Text(f"  ... and {len(failing) - MESSAGES} more: --json --content"))
+        most = len(failing) if fold is WHOLE else MESSAGES
+        parts += [_failure(row) for row in failing[:most]]
+        if len(failing) > most:
+            parts.append(Text(f"  ... and {len(failing) - most} more: --text"))
     known = ("diff", "edit", "failing")
     words = [f"{key} {value}" for key, value in evidence.items() if key not in known and isinstance(value, int | float)]
     if words:
-        parts.append(_line("evidence", ", ".join(words)))
+        parts.append(line("evidence", ", ".join(words)))
     return parts
 
 
@@ -226,17 +264,17 @@ def _failure(row: object) -> RenderableType:
     return Text(f"  {clean(str(test))}" + (f"\n    {message}" if message else ""))
 
 
-def _diff(text: str) -> Text:
+def _diff(text: str, *, fold: Fold) -> Text:
     styles = {"+": "green", "-": "red", "@": "cyan"}
     shown = Text()
-    for line in _cut(clean(text).splitlines()):
-        shown.append(line + "\n", style=styles.get(line[:1], ""))
+    for row in cut(clean(text).splitlines(), lines=fold.lines, width=fold.width):
+        shown.append(row + "\n", style=styles.get(row[:1], ""))
     shown.rstrip()
     return shown
 
 
-def _attempts(attempts: Sequence[Play]) -> Iterator[RenderableType]:
-    """A table a play of the task, with a title where there are several or its attempts saw a hint."""
+def _attempts(attempts: Sequence[Play], *, fold: Fold) -> Iterator[RenderableType]:
+    """A table a play of the task, titled where there are several or its attempts saw a hint; then each attempt."""
     plays = [(key, tuple(some)) for key, some in groupby(attempts, key=lambda one: (one.trajectory.step, one.hinted))]
     for i, ((step, hinted), some) in enumerate(plays):
         title = f"{'again in ' if i else ''}step {step}{', with a hint' if hinted else ''}"
@@ -244,6 +282,22 @@ def _attempts(attempts: Sequence[Play]) -> Iterator[RenderableType]:
         if hinted or len(plays) > 1:
             yield Text(title, style="bold")
         yield _attempts_table(some)
+    beside = fold if fold is WHOLE else BESIDE
+    said: dict[tuple[str, ...], str] = {}
+    prompts: set[str] = set()
+    for attempt in attempts:
+        turns = attempt.trajectory.turns
+        asked = turns[0].text if turns else ""
+        yield Text()
+        yield _head("attempt", attempt)
+        words = tuple(turn.text for turn in turns)
+        if words in said:
+            yield Text(f"  said the same as attempt {said[words]}", style="dim")
+            yield line("reward", _worth(attempt))
+            continue
+        said[words] = attempt.trajectory.id[:ID_DIGITS]
+        yield from _played(attempt, fold=beside, prompt=asked not in prompts)
+        prompts.add(asked)
 
 
 def _attempts_table(attempts: Sequence[Play]) -> Table:
@@ -263,30 +317,20 @@ def _attempts_table(attempts: Sequence[Play]) -> Table:
     return table
 
 
-def _mapping(payload: Mapping[str, Any]) -> list[RenderableType]:
+def _mapping(payload: Mapping[str, Any], *, fold: Fold) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for key, value in payload.items():
         if isinstance(value, str) and "\n" in value:
-            parts += [Text(key, style="dim"), _block(value)]
+            parts += [Text(key, style="dim"), block(value, lines=fold.lines, fold=fold)]
         else:
-            parts.append(_line(key, shorten(str(value), 400)))
+            parts.append(line(key, clean(str(value)) if fold is WHOLE else shorten(_short(value), 400)))
     return parts
 
 
-def _block(text: str) -> Padding:
-    return Padding(Text("\n".join(_cut(clean(text).rstrip("\n").split("\n")))), (0, 0, 0, 2), expand=False)
-
-
-def _cut(lines: Sequence[str]) -> Iterable[str]:
-    short = [line if len(line) <= 500 else line[:500] + "…" for line in lines]
-    if len(short) <= LINES:
-        return short
-    half = LINES // 2
-    return [*short[:half], f"... {len(short) - LINES} lines left out ...", *short[-half:]]
-
-
-def _line(name: str, text: str) -> Text:
-    shown = Text()
-    shown.append(f"{name:<9} ", style="dim")
-    shown.append(text)
-    return shown
+def _short(value: object) -> str:
+    """A value of a payload; of a list its length and its beginning, of a table its keys."""
+    if isinstance(value, Mapping):
+        return f"{plural(len(value), 'key')}: {', '.join(map(str, value))}"
+    if isinstance(value, list | tuple):
+        return f"{len(value)} of them, first {shorten(str(value[0]), 120)}" if value else "none"
+    return str(value)

@@ -22,6 +22,8 @@ from selfplay.views.words import clean
 
 WIDTH, HEIGHT = 460, 220
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 10, 40
+BAND = 44
+"""Height of a band, its label included."""
 COLOURS = 6
 """Classes of series; a seventh series looks like the first."""
 MOST = 120
@@ -96,6 +98,31 @@ def bars(ident: str, title: str, rows: Sequence[tuple[str, Mapping[str, float]]]
     said = ", ".join(f"{name} {100 * value / whole:.0f} %" for name, value in sums.items())
     height = HEIGHT + 16 * len(names)
     return _svg(ident, title, said, [*body, *_legend(names, filled=True)], height)
+
+
+def bands(ident: str, title: str, rows: Sequence[tuple[str, Sequence[float]]], *, ends: tuple[str, str]) -> str:
+    """One band a row: (label, how many at each moment), each with a scale of its own; `ends` name the time axis."""
+    body: list[str] = []
+    for at, (label, values) in enumerate(rows):
+        floor, most = TOP + BAND * (at + 1), max(values, default=0.0) or 1.0
+        wide = (WIDTH - LEFT - RIGHT) / max(1, len(values))
+        body.append(_words(LEFT, floor - BAND + 12, f"{label}: at most {most:.0f} at the same time"))
+        for i, value in enumerate(values):
+            if value > 0:
+                tall = (BAND - 20) * value / most
+                place = f'x="{LEFT + i * wide:.1f}" y="{floor - tall:.1f}" width="{wide + 0.1:.1f}"'
+                body.append(f'<rect class="f{at % COLOURS}" {place} height="{tall:.1f}"/>')
+        body.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
+    height = TOP + BAND * len(rows) + 20
+    sides = ((LEFT, ends[0], "start"), (WIDTH - RIGHT, ends[1], "end"))
+    body += [_words(x, height - 6, text, anchor=anchor) for x, text, anchor in sides]
+    said = ", ".join(f"{label} busy {_share(values):.0%} of the time" for label, values in rows)
+    return _svg(ident, title, said, body, height)
+
+
+def _share(values: Sequence[float]) -> float:
+    """Of the moments, those with anything going on."""
+    return sum(value > 0 for value in values) / max(1, len(values))
 
 
 def spark(values: Sequence[float | None], said: str) -> str:

@@ -41,6 +41,9 @@ WAITS: Mapping[str, str] = {
 TOLD: Mapping[str, str] = {"propose": "valid", "mutate": "valid", "attempt": "solved"}
 """The one count of a stage that its line shows."""
 
+PLAYED = frozenset({*TOLD, "attempt with a hint"})
+"""Stages of a step that may be played ahead of its turn."""
+
 LAST = ("valid", "proposals"), ("solved", "decided"), ("informative", "groups")
 
 
@@ -90,6 +93,8 @@ class Progress:
         if self.began is None:
             self.began = now
         data = event.data
+        if event.stage in PLAYED and event.kind in ("stage", "tick") and self._is_ahead(event.step):
+            return
         if event.step is not None and event.step != self.step and event.kind in ("stage", "tick"):
             self.step, self.opened = event.step, now
             self.stages.clear()
@@ -110,6 +115,10 @@ class Progress:
             self.alarms.append(f"{data.get('level', 'warning')}: {data.get('text', '')}{fix}")
         elif event.kind == "end":
             self.ended = str(data.get("stop", "done"))
+
+    def _is_ahead(self, step: int | None) -> bool:
+        """Is it played ahead of the step that is shown, which is not closed yet?"""
+        return step is not None and self.step is not None and step > self.step >= self.closed
 
     def seconds_left(self, *, now: float) -> float | None:
         """Seconds until the last step closes, from this launch's own rates; None while there is none to go by."""

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from selfplay.ledger import Reader, StepRow, watching
+from selfplay.ledger import Reader, StepRow, intervals, watching
+from selfplay.ledger.intervals import Window
 from selfplay.ledger.story import Story, story
 from selfplay.ledger.watching import Learnt, Recent, Spent
 from selfplay.types import Choice, Seed, Task, record
@@ -105,6 +106,8 @@ class Report:
     alarms: tuple[Warned, ...]
     faults: Mapping[str, int]
     """Where -> how many of the newest."""
+    window: Window | None
+    """The newest closed step, moment by moment; None where there is none."""
     choices: tuple[Choice, ...]
     """The newest first."""
     histories: tuple[Told, ...]
@@ -145,6 +148,7 @@ def gather(
             for alarm in reader.alarms()
         ),
         faults=dict(sorted(faults.items(), key=lambda pair: (-pair[1], pair[0]))),
+        window=reader.ask(partial(intervals.of_step, step=rows[-1].step)) if rows else None,
         choices=reader.ask(partial(watching.newest_choices, limit=CHOICES)),
         histories=_histories(reader, attempts),
         pairs=_pairs(reader, attempts),

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from selfplay.ledger import StepRow
+from selfplay.ledger.intervals import Window
 from selfplay.types import record
+from selfplay.views.cost import cost_of, stage_seconds
 from selfplay.views.evaluation import percent
-from selfplay.views.plots import MOST, Chart, Series, bars, draw, thinned
+from selfplay.views.plots import MOST, Chart, Series, bands, bars, draw, thinned
 from selfplay.views.report import Report
 from selfplay.views.status import STAGES, total
-from selfplay.views.watch import cost_of, stage_seconds, tally_of
+from selfplay.views.watch import tally_of
 from selfplay.views.words import duration, number, share
 
 STEPS = 200
 """Rows of the table of steps; of more steps some are taken together."""
+MOMENTS = 200
+"""Columns of the picture of one step."""
 
 
 @record
@@ -105,7 +109,25 @@ def costs(report: Report) -> list[Figure]:
         svg = bars("time-line", "Seconds of a step, by what the run did", labelled, unit="s")
         words = "Wall clock; what overlaps counts once, for what the run could not go on without."
         found.append(Figure(svg=svg, title="Time line", caption=words + _together(report)))
-    return found
+    return [*found, *timeline(report.window)]
+
+
+def timeline(window: Window | None) -> list[Figure]:
+    """Who was busy with what during one step."""
+    if window is None or not window.busy:
+        return []
+    whole = max(1e-9, window.closed - window.opened)
+    rows: dict[str, list[float]] = {}
+    for one in sorted(window.busy, key=lambda one: (not one.what.startswith("plays"), one.what)):
+        moments = rows.setdefault(one.what, [0.0] * MOMENTS)
+        begin, end = ((at - window.opened) / whole * MOMENTS for at in (one.begin, one.end))
+        for at in range(max(0, int(begin)), min(MOMENTS, int(end) + 1)):
+            moments[at] += max(0.0, min(end, at + 1) - max(begin, at))
+    ends = ("the step opens", f"closes {duration(whole)} later")
+    title = f"Step {window.step}, moment by moment"
+    svg = bands("moments", title, list(rows.items()), ends=ends)
+    words = "How many plays, decisions and updates were under way; what belongs to other steps counts as well."
+    return [Figure(svg=svg, title=title, caption=words)]
 
 
 def cost_rows(report: Report) -> list[tuple[str, str]]:
@@ -114,9 +136,13 @@ def cost_rows(report: Report) -> list[tuple[str, str]]:
     if price is None:
         return []
     return [
+        ("calls of the model", number(price["replies"], digits=1)),
         ("tokens sampled, by both roles", f"{price['tokens']:,.0f}"),
+        ("calls of tools inside plays", number(price["calls"], digits=1)),
+        ("seconds in those, added up", duration(price["tool_seconds"])),
+        ("decisions of verifiers, added up", duration(price["deciding_seconds"])),
+        ("both: seconds in sandboxes", duration(price["sandbox_seconds"])),
         ("wall clock in which the run did nothing but verify", duration(price["verification_seconds"])),
-        ("tool calls inside plays, added up", duration(price["tool_seconds"])),
         ("wall clock in all", duration(price["seconds"])),
     ]
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from selfplay.ledger import AlarmRow, Status, StepRow, Tallies, Tally
 from selfplay.types import record
+from selfplay.views.cost import cost_words
 from selfplay.views.evaluation import Summary, line, summary_data
 from selfplay.views.words import UNKNOWN, duration, number, plural, share
 
@@ -37,6 +38,8 @@ class RunView:
     """The newest, oldest first."""
     evaluation: tuple[int, Summary] | None = None
     """Of the newest evaluation on held-out seeds: closed steps, figures."""
+    cost: Mapping[str, float] | None = None
+    """Of an accepted task of the newest closed steps (`cost.cost_of`); None where there is none, or nobody asked."""
 
     @property
     def closed(self) -> int:
@@ -87,6 +90,7 @@ def run_data(view: RunView) -> dict[str, Any]:
         "open_step": {stage: tally_data(total(status.open, stage)) for stage in STAGES},
         "last_step": step_data(status.last_step) if status.last_step is not None else None,
         "evaluation": {"closed": view.evaluation[0], **summary_data(view.evaluation[1])} if view.evaluation else None,
+        "cost_per_task": dict(view.cost) if view.cost is not None else None,
     }
 
 
@@ -160,6 +164,8 @@ def run_screen(view: RunView, *, now: float) -> RenderableType:
         parts += [Text(f"held-out after {plural(view.evaluation[0], 'step')}: {line(view.evaluation[1])}")]
     if status.last_step is not None:
         parts += [Text(), step_table([status.last_step])]
+    if view.cost is not None:
+        parts.append(Text(f"an accepted task: {cost_words(view.cost)}"))
     if status.num_faults:
         parts.append(Text(f"{plural(status.num_faults, 'fault')} of the machine, retried: they decide nothing"))
     parts += [Text(f"{alarm.level}: {alarm.message}", style="yellow") for alarm in view.alarms]

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 from selfplay.events import Event
-from selfplay.ledger import Reader, StepRow, Tally, watching
+from selfplay.ledger import Reader, StepRow, Tally, control, watching
 from selfplay.ledger.watching import Asked, Learnt, Recent, Spent
 from selfplay.types import Choice, record
+from selfplay.views.cost import cost_of, stage_seconds
 from selfplay.views.evaluation import Summary, recorded, summary, summary_data
 from selfplay.views.frontier import FrontierView, frontier_data
 from selfplay.views.status import RunView, run_data, total
@@ -72,6 +73,8 @@ class Watched:
     """(closed steps, figures), oldest first."""
     alarms: tuple[Warned, ...]
     """The newest, oldest first."""
+    paused: bool = False
+    """Was its process asked to begin nothing new?"""
 
     @property
     def window(self) -> tuple[StepRow, ...]:
@@ -121,6 +124,7 @@ class Gatherer:
                 Warned(**{name: getattr(alarm, name) for name in names}, fix=self._fixes.get(alarm.code, ""))
                 for alarm in alarms
             ),
+            paused=run.state == "running" and control.paused(reader.control(), run.status.launch),
         )
 
     def _take(self, last: int) -> None:
@@ -154,15 +158,6 @@ def refused(watched: Watched) -> Mapping[str, int]:
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def stage_seconds(rows: Sequence[StepRow]) -> Mapping[str, float]:
-    """What the run did -> wall-clock seconds of these steps, the longest first."""
-    seconds: dict[str, float] = {}
-    for row in rows:
-        for name, value in row.stage_seconds.items():
-            seconds[name] = seconds.get(name, 0.0) + value
-    return dict(sorted(seconds.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
 def places(watched: Watched) -> tuple[tuple[str, str], ...]:
     """(stage, role) of everybody who plays, proposers first."""
     closed, opened = watched.run.status.closed, watched.run.status.open
@@ -183,30 +178,13 @@ def cost(watched: Watched) -> Mapping[str, float] | None:
     return cost_of(watched.window, watched.spent)
 
 
-def cost_of(rows: Sequence[StepRow], spent: Mapping[int, Spent]) -> Mapping[str, float] | None:
-    """Per task that these steps accepted; None without one.
-
-    `tokens`: sampled; `verification_seconds`: wall clock in which the run did nothing but verify; `tool_seconds`: of
-    all tool calls inside plays, added up; `seconds`: wall clock of the steps.
-    """
-    tasks = sum(spent[row.step].tasks for row in rows if row.step in spent)
-    if not tasks:
-        return None
-    seconds = stage_seconds(rows)
-    return {
-        "tokens": sum(total(row.tallies, stage).tokens for row in rows for stage in ("propose", "attempt")) / tasks,
-        "verification_seconds": seconds.get("verification", 0.0) / tasks,
-        "tool_seconds": sum(spent[row.step].tools for row in rows if row.step in spent) / tasks,
-        "seconds": sum(seconds.values()) / tasks,
-    }
-
-
 def watched_data(watched: Watched) -> dict[str, Any]:
     """As JSON: numbers, names, reason codes, and the sentences of curriculum and alarms; no text of a model."""
     last, every = (watched.steps[-1:], watched.window)
     return {
         **run_data(watched.run),
         "ended": watched.ended,
+        "paused": watched.paused,
         "window": len(every),
         "roles": [
             {

@@ -26,6 +26,8 @@ HELP = """\
    ← →  h l      the newer, the older play
    space  b      on a page: a screen on, a screen back
    f             the frontier, with numbers
+   p             pause the run: no reply is begun; again: go on
+   S             stop the run, as selfplay stop does
    ?             this page
    esc           back
    q             back; from the run's page: quit. The run goes on.
@@ -53,6 +55,8 @@ class Browser:
     """Id of the chosen play; None: the newest, whichever that is."""
     scroll: int = 0
     quit: bool = False
+    asked: Literal["pause", "stop", None] = None
+    """What the run's process is to be asked for; `pause` stands for the other way round too."""
 
     @property
     def at(self) -> int:
@@ -78,6 +82,8 @@ def press(browser: Browser, key: str, *, rows: int) -> Browser:
         return replace(browser, quit=True)
     if key in ("q", "esc"):
         return replace(browser, page="run", scroll=0, chosen=None if browser.at == 0 else browser.chosen)
+    if key in ("p", "S"):
+        return replace(browser, asked="pause" if key == "p" else "stop")
     if key in ("?", "f"):
         page: Page = "help" if key == "?" else "frontier"
         return replace(browser, page="run" if browser.page == page else page, scroll=0)

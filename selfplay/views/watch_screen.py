@@ -18,6 +18,7 @@ from rich.text import Text
 from selfplay.ledger import StepRow
 from selfplay.ledger.watching import Recent
 from selfplay.types import record
+from selfplay.views.cost import stage_seconds
 from selfplay.views.evaluation import line as evaluation_line
 from selfplay.views.frontier import BINS, FrontierView
 from selfplay.views.inspect import ID_DIGITS
@@ -30,7 +31,6 @@ from selfplay.views.watch import (
     rates,
     refused,
     seconds_left,
-    stage_seconds,
     tally_of,
 )
 from selfplay.views.words import UNKNOWN, clean, duration, number, plural, share
@@ -38,7 +38,7 @@ from selfplay.views.words import UNKNOWN, clean, duration, number, plural, share
 WIDTH = 80
 """Where the output is no terminal."""
 LEVELS = " ▁▂▃▄▅▆▇█"
-KEYS = "↑↓ enter: read a play · f frontier · ? help · q quit (the run goes on)"
+KEYS = "↑↓ enter: read a play · f frontier · p pause · ? help · q quit (it goes on)"
 ROLE = 14
 """Characters of a role's name."""
 TITLE = 10
@@ -114,7 +114,8 @@ def _head(watched: Watched, *, now: float, width: int) -> Lines:
     head = Text(" ")
     head.append(run.name, style="bold")
     held = f" ({run.holder})" if run.holder is not None else ""
-    head.append(f" · {status.run.game} · {run.state}{held} · weights v{status.policy_version}")
+    state = "paused" if watched.paused else run.state
+    head.append(f" · {status.run.game} · {state}{held} · weights v{status.policy_version}")
     left = seconds_left(watched)
     ending = f" · about {duration(left)} left" if left is not None else ""
     ago = f"written {duration(max(0.0, now - status.last_seen))} ago"

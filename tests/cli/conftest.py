@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 from selfplay.cli import main
+from tests import forked
 
 Typed = tuple[int, str, str]
 """Exit code, stdout, stderr."""
@@ -78,16 +77,10 @@ def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Typed]:
 @pytest.fixture
 def spawned() -> Callable[..., Typed]:
     """`spawned("run", "demo")`: the command line, in a process of its own."""
+    code = "import sys; from selfplay.cli import main; sys.exit(main(sys.argv[1:]))"
 
     def run(*words: str, environ: Mapping[str, str] | None = None) -> Typed:
-        done = subprocess.run(
-            [sys.executable, "-m", "selfplay", *words],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, **(environ or {})},
-            check=False,
-        )
+        done = forked.run(code, words, env={**os.environ, **(environ or {})})
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -36,3 +36,19 @@ def test_bad_input(with_run: Path, typed: Callable[..., Typed]) -> None:
     code, out, err = typed("export", "toy")
     assert (code, out) == (2, "")
     assert err.startswith("error: run `toy` plays `echo`, and SWE-bench rows are bugs in code\n\nhint: ")
+
+
+@pytest.mark.parametrize("form", ["sft", "dpo"])
+def test_plays_as_rows(
+    with_replays: Path, typed: Callable[..., Typed], answered: Callable[..., Any], form: str
+) -> None:
+    code, out, err = typed("export", "again", "--format", form)
+    assert code == 0
+    rows = [json.loads(row) for row in out.splitlines()]
+    assert rows
+    assert f"again: {len(rows)} row" in err
+    assert answered("export", "again", "--format", form)["rows"] == rows
+    assert typed("export", "again", "--format", form, "--to", "rows.jsonl")[0] == 0
+    assert (with_replays / "rows.jsonl").read_text() == out
+    assert typed("export", "again", "--format", form, "--to", "none/rows.jsonl")[0] == 3
+    assert "--held-out is for tasks" in typed("export", "again", "--format", form, "--held-out")[2]

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from selfplay.cli.schema import schema_of
+from selfplay.ledger import Ledger
+from selfplay.views.shapes import SHAPES
+from tests.schemas import misfits
 
 Typed = tuple[int, str, str]
 
 
-@pytest.mark.parametrize("what", [[], ["config"], ["envelope"], ["error"]])
+@pytest.mark.parametrize("what", [[], ["config"], ["envelope"], ["error"], *([name] for name in SHAPES)])
 def test_each_is_a_schema_of_an_object(typed: Callable[..., Typed], what: list[str]) -> None:
     code, out, _ = typed("schema", *what)
     schema = json.loads(out)
@@ -21,3 +27,61 @@ def test_the_configurations_schema_knows_every_table(typed: Callable[..., Typed]
     from selfplay.config import Config
 
     assert set(json.loads(typed("schema")[1])["properties"]) == set(Config.model_fields)
+
+
+def test_a_name_that_is_none_suggests_the_nearest(typed: Callable[..., Typed]) -> None:
+    code, _, err = typed("schema", "inspekt")
+    assert code == 2
+    assert "did you mean `inspect`? Known: config, envelope, error, config-answer" in err
+
+
+WORDS = [
+    ["inspect", "again"],
+    ["inspect", "again", "--best"],
+    ["inspect", "again", "--stuck", "--content"],
+    ["inspect", "again", "--rejected", "truncated"],
+    ["inspect", "again", "PROPOSAL", "--content"],
+    ["inspect", "again", "ATTEMPT"],
+    ["inspect", "again", "TASK"],
+    ["inspect", "again", "SEED"],
+    ["status"],
+    ["status", "again"],
+    ["watch", "again", "--once"],
+    ["stop", "again"],
+    ["compare", "again", "again"],
+    ["plot", "again"],
+    ["repro", "again"],
+    ["clean"],
+    ["ls"],
+    ["config", "demo"],
+    ["report", "again"],
+    ["init", "there"],
+    ["show", "role", "echo_solver"],
+    ["cp", "preset", "demo"],
+]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_every_answer_fits_the_schema_of_its_command(
+    with_replays: Path, typed: Callable[..., Typed], words: list[str]
+) -> None:
+    with Ledger.read(with_replays / "runs" / "again") as reader:
+        attempt = reader.trajectories(0, "attempt")[0]
+        proposal = reader.trajectories(0, "propose")[0]
+    ids = {"PROPOSAL": proposal.id, "SEED": proposal.subject_id, "ATTEMPT": attempt.id, "TASK": attempt.subject_id}
+    code, out, err = typed(*[ids.get(word, word) for word in words], "--json")
+    assert code == 0, err
+    name = "config-answer" if words[0] == "config" else words[0]
+    answer = json.loads(out.splitlines()[-1])
+    assert list(misfits(answer, schema_of(name))) == []
+
+
+def test_what_does_not_fit_is_found() -> None:
+    answer = {"schema": "selfplay.stop/1", "as_of": "x", "run": "a", "data": {"action": "stop", "acted": 1}}
+    assert list(misfits(answer, schema_of("stop"))) == ["$.data: no `said`", "$.data.acted: 1 is no boolean"]
+
+
+def test_errors_fit_too(here: Path, typed: Callable[..., Typed]) -> None:
+    code, out, _ = typed("inspect", "nope", "--json")
+    assert code == 2
+    assert list(misfits(json.loads(out), schema_of("error"))) == []

@@ -20,9 +20,9 @@ def played(ledger: Ledger, make) -> Ledger:
     task = ledger.tasks(0)[0]
     ledger.append(make.choice(1), make.choice(1, 1, mode="replay", subject_id=task.id))
     ledger.append(make.choice(1, 2, mode="mutate", subject_id=task.id, terms={"attempt": failed.id}))
-    ledger.append(refused, broken, make.verdict(refused, "mint", valid=False, reason="other", why="no"))
+    ledger.append(refused, broken, make.verdict(refused, "mint", valid=False, reason="other", why="no", seconds=2.5))
     child = make.task("child", parent_id=failed.id, step=1)
-    ledger.append(child, make.verdict(failed, "mint", reason="valid", task_id=child.id))
+    ledger.append(child, make.verdict(failed, "mint", reason="valid", task_id=child.id, seconds=1.0))
     return ledger
 
 
@@ -54,12 +54,12 @@ def test_choices_and_what_the_open_step_is_made_of(played: Ledger) -> None:
 
 
 def test_spent(played: Ledger, make) -> None:
-    # note: each play has one call of a quarter of a second; the open step does not count.
-    expected = watching.Spent(tasks=1, tools=0.75, refused={})
+    # note: each play has two replies and a call of a quarter of a second; the open step does not count.
+    expected = watching.Spent(tasks=1, replies=6, tools=0.75, calls=3, refused={})
     assert played.ask(partial(watching.spent, since=0, before=9)) == {0: expected}
     make.close(played, 1)
     found = played.ask(partial(watching.spent, since=1, before=9))
-    assert found == {1: watching.Spent(tasks=1, tools=0.5, refused={"other": 1})}
+    assert found == {1: watching.Spent(tasks=1, replies=4, tools=0.5, calls=2, deciding=3.5, refused={"other": 1})}
 
 
 def test_learnt(played: Ledger) -> None:

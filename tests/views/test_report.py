@@ -10,7 +10,7 @@ import pytest
 from selfplay.ledger import Ledger
 from selfplay.types import Turn
 from selfplay.views.report import Report, Setting, gather, spread
-from selfplay.views.report_charts import cost_rows, curves, refusals, step_lines, summary_rows
+from selfplay.views.report_charts import cost_rows, curves, refusals, step_lines, summary_rows, timeline
 from selfplay.views.report_page import page
 from selfplay.views.status import RunView
 
@@ -79,7 +79,7 @@ def test_what_is_gathered(report: Report) -> None:
 def test_figures(report: Report) -> None:
     assert dict(summary_rows(report))["attempts solved"] == "50 % of 2"
     assert refusals(report) == [("not_a_word", 1, 1.0)]
-    assert cost_rows(report)[0] == ("tokens sampled, by both roles", "12")
+    assert cost_rows(report)[:2] == [("calls of the model", "4.0"), ("tokens sampled, by both roles", "12")]
     (line,) = step_lines(report)
     assert line.cells[:5] == ("2", "50 %", "1", "2", "50 %")
     assert [figure.title for figure in curves(report)] == ["Valid proposals and solved attempts", "Mean reward"]
@@ -101,6 +101,20 @@ def test_the_page(report: Report) -> None:
     assert '<span class="removed">-ab' in text
     assert "selfplay run --name small" in text
     assert "prefers-color-scheme: dark" in text
+
+
+def test_one_step_is_shown_moment_by_moment(report: Report) -> None:
+    window = report.window
+    assert window is not None
+    kinds = {one.what for one in window.busy}
+    assert kinds >= {"update"}
+    assert any(kind.startswith("plays of ") for kind in kinds)
+    assert all(one.begin <= one.end for one in window.busy)
+    (figure,) = timeline(window)
+    assert figure.title == f"Step {window.step}, moment by moment"
+    assert figure.svg.count('class="axis"') == len(kinds)
+    assert all(f"{kind}: at most" in figure.svg for kind in kinds)
+    assert timeline(None) == []
 
 
 def test_what_a_model_wrote_is_text(report: Report) -> None:

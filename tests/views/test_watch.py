@@ -109,6 +109,19 @@ def test_every_terminal_is_filled_and_none_is_overrun(watched: Watched, width: i
         assert sum(row.plain.startswith("›") for row in rows) == 1
 
 
+def test_a_paused_run_says_so(watched: Watched) -> None:
+    paused = replace(watched, paused=True)
+    rows = [row.plain for row in lines(paused, now=0.0, width=80, height=None, selected=None)]
+    assert " · paused" in rows[0]
+    assert watched_data(paused)["paused"] is True
+
+
+def test_keys_that_ask_the_run_for_something() -> None:
+    asked = [press(Browser(), key, rows=20).asked for key in ("p", "S", "s")]
+    assert asked == ["pause", "stop", None]
+    assert "pause the run" in HELP
+
+
 def test_the_frontier_that_is_not_there(watched: Watched) -> None:
     for drawing, said in ((True, "is being worked out"), (False, "no task was played in a closed step yet")):
         found = drawn(screen(replace(watched, frontier=None, drawing=drawing), now=0.0))
@@ -130,7 +143,8 @@ def test_for_programs(watched: Watched) -> None:
     data = watched_data(watched)
     assert (data["state"], data["closed"], data["ended"], data["window"]) == ("running", 1, False, 1)
     assert data["refused"] == {"not_a_word": 1}
-    assert data["cost_per_task"] == {"tokens": 12, "verification_seconds": 1, "tool_seconds": 0, "seconds": 4}
+    none = dict.fromkeys(("calls", "tool_seconds", "deciding_seconds", "sandbox_seconds"), 0)
+    assert data["cost_per_task"] == {"replies": 4, "tokens": 12, "verification_seconds": 1, "seconds": 4, **none}
     proposer, solver = data["roles"]
     assert (proposer["role"], proposer["last_step"]["good"]) == ("echo_proposer", 0.5)
     assert solver["window"]["mean_reward"] == 0.0

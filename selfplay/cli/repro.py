@@ -1,0 +1,146 @@
+"""`selfplay repro`: what it takes to play a run again, printed or written into a folder.
+
+Not here: doing a step again and comparing it (`selfplay replay`).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from selfplay import __version__
+from selfplay.cli import runs
+from selfplay.cli.session import Session, common
+from selfplay.errors import NotReady, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from selfplay.ledger import Reader
+
+PACKAGES = ("torch", "transformers", "numpy", "safetensors", "pytest", "coverage")
+"""Whose version can move a result."""
+
+
+@click.command("repro", short_help="What it takes to play a run again.")
+@click.argument("run")
+@click.option("--to", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write it there.")
+@common
+def command(session: Session, run: str, *, to: Path | None) -> None:
+    """Print what it takes to play RUN again: commands, versions, seed, source, the machine's fingerprint.
+
+    With --to also a folder: config.toml (itself a valid input), requirements.txt, repro.json and commands.sh. Versions
+    other than selfplay's are those of this machine, and the fingerprint says with which the run was played: on equal
+    fingerprints equal records give equal weights.
+
+    \b
+    Examples:
+      selfplay repro last
+      selfplay repro quickstart --to again
+    """
+    from selfplay.ledger import Ledger
+
+    folder = runs.find_run(run, project=session.project)
+    with Ledger.read(folder) as reader:
+        found = facts(reader)
+    if to is not None:
+        _write(to, folder, found)
+    if session.json:
+        session.answer("repro", {**found, "folder": str(to) if to is not None else None}, run=folder.name)
+        return
+    for name in ("engine", "config_digest", "seed", "game", "source", "model", "forked_from"):
+        if found[name] is not None:
+            session.data.write(f"{name.replace('_', ' '):<14} {found[name]}\n")
+    session.data.write(f"{'here':<14} {', '.join(f'{name} {version}' for name, version in found['here'].items())}\n")
+    for one in found["fingerprints"]:
+        session.data.write(f"{'played on':<14} {one}\n")
+    session.data.write("\n" + "".join(f"{line}\n" for line in found["commands"]))
+    if found["engine"] != __version__:
+        session.say(f"played with selfplay {found['engine']}, and this is {__version__}")
+    if to is not None:
+        session.say(f"written to {to}")
+
+
+def facts(reader: Reader) -> dict[str, Any]:
+    """Everything, as JSON."""
+    from selfplay.ledger import watching
+
+    row, parent = reader.run_row(), reader.parent_row()
+    config: Mapping[str, Any] = row.config
+    learnt = reader.ask(partial(watching.learnt, after=-1))
+    name, closed = reader.folder.name, reader.last_closed_step() + 1
+    return {
+        "engine": row.engine_version,
+        "config_digest": row.config_digest,
+        "seed": row.seed,
+        "game": row.game,
+        "source": config.get("game.source") if row.game == "code" else None,
+        "model": config.get("policy.model"),
+        "forked_from": parent.words if parent is not None else None,
+        "steps": closed,
+        "fingerprints": list(dict.fromkeys(one.fingerprint for one in learnt)),
+        "here": _here(),
+        "settings": dict(config),
+        "commands": _commands(name, row.engine_version, closed),
+    }
+
+
+def _commands(name: str, engine: str, closed: int) -> list[str]:
+    config = shlex.quote(f"runs/{name}/config.toml")
+    lines = [
+        f"pip install selfplay-curriculum=={engine}",
+        f"selfplay run {config} --name {name}-again --steps {closed}",
+    ]
+    lines += [f"selfplay compare {name} {name}-again"]
+    return lines + ([f"selfplay replay {name} {closed - 1}"] if closed else [])
+
+
+def _here() -> dict[str, str]:
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _write(to: Path, folder: Path, found: dict[str, Any]) -> None:
+    """The folder; files that are there already are not written over.
+
+    Raises:
+        UserError: it holds something else.
+        NotReady: it cannot be written.
+    """
+    try:
+        config = (folder / "config.toml").read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"run `{folder.name}` has no config.toml",
+            hint=f"its settings are in the ledger: selfplay repro {folder.name} --json",
+        ) from error
+    name = folder.name
+    again = [line.replace(f"runs/{name}/config.toml", "config.toml") for line in found["commands"][:2]]
+    pins = [f"selfplay-curriculum=={found['engine']}"]
+    pins += [f"{package}=={version}" for package, version in found["here"].items() if package in PACKAGES]
+    files = {
+        "config.toml": config,
+        "requirements.txt": "".join(f"{pin}\n" for pin in pins),
+        "repro.json": json.dumps(found, indent=2, sort_keys=True) + "\n",
+        "commands.sh": "set -e\npip install -r requirements.txt\n" + "".join(f"{line}\n" for line in again[1:]),
+    }
+    if there := [name for name in files if (to / name).exists()]:
+        raise UserError(f"{to} holds {', '.join(there)} already", hint="name another folder: --to FOLDER")
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (to / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NotReady(f"cannot write in {to}: {error.strerror}", hint=f"look: ls -ld {to.parent}") from error

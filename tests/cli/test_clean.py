@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfplay.ledger import Ledger
+from selfplay.ledger.lock import Lock
+
+Typed = tuple[int, str, str]
+
+
+@pytest.fixture
+def littered(with_run: Path) -> Path:
+    """The toy run with a damaged save, an older log and a cache with an old and a new entry."""
+    run = with_run / "runs" / "toy"
+    newest = max((run / "weights").glob("step_*"))
+    shutil.copytree(newest, run / "weights" / f"damaged_{newest.name}")
+    for number in (1, 2):
+        (run / "logs" / f"attempt_{number}").mkdir(parents=True)
+        (run / "logs" / f"attempt_{number}" / "out.txt").write_text("x" * 5000)
+    os.utime(run / "logs" / "attempt_1", (1, 1))
+    for name in ("old", "new"):
+        entry = with_run / "cache" / "wheels" / name
+        entry.mkdir(parents=True)
+        (entry / "file").write_text("y" * 5000)
+    long_ago = time.time() - 90 * 86_400
+    for path in (with_run / "cache" / "wheels" / "old" / "file", with_run / "cache" / "wheels" / "old"):
+        os.utime(path, (long_ago, long_ago))
+    return with_run
+
+
+def everything(folder: Path) -> set[str]:
+    """Reading a ledger may leave its shared memory behind."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.name.startswith("ledger.db-")}
+
+
+def test_nothing_is_removed_unless_asked_for(littered: Path, typed: Callable[..., Typed]) -> None:
+    before = everything(littered)
+    code, out, err = typed("clean")
+    assert code == 0
+    assert everything(littered) == before
+    assert "nothing was removed; " in err
+    assert "the same command with --yes" in err
+    rows = [row.split() for row in out.splitlines()]
+    assert rows[0] == ["where", "kind", "entries", "size", "can", "go"]
+    assert ["toy", "ledger"] in [row[:2] for row in rows]
+    assert ["cache", "wheels", "2"] in [row[:3] for row in rows]
+
+
+def test_what_can_go_goes_and_the_run_goes_on(
+    littered: Path, answered: Callable[..., Any], typed: Callable[..., Typed], play: Callable[..., Any]
+) -> None:
+    run = littered / "runs" / "toy"
+    kept = {path.name for path in (run / "weights").glob("step_*")}
+    data = answered("clean", "--yes")
+    gone = {Path(path).name for path in data["removed"]}
+    assert gone == {f"damaged_{max(kept)}", "attempt_1", "old"}
+    assert data["num_bytes_removed"] > 10_000
+    assert {path.name for path in (run / "weights").iterdir()} == kept
+    assert (littered / "cache" / "wheels" / "new" / "file").is_file()
+    assert not [path for path in everything(littered) if path.endswith(".old")]
+    with Ledger.read(run) as reader:
+        assert reader.check() == ()
+    assert answered("clean", "--yes")["removed"] == []
+    assert "nothing can go" in typed("clean", "toy")[2]
+    assert play(run, steps=3).stop == "done"
+
+
+def test_saves_that_nothing_needs(tmp_path: Path, here: Path, play: Callable[..., Any]) -> None:
+    from selfplay.cli.clean import _saves
+
+    run = here / "runs" / "long"
+    play(run, "run.save_every=1", "run.keep_saves=9", steps=5)
+    why = {path.name: why for path, why in _saves(run)}
+    assert why["step_000004"] == ""
+    staying = [name for name, reason in why.items() if not reason]
+    assert len(staying) in (1, 2)
+    assert {reason for reason in why.values() if reason} == {"neither the newest nor the best"}
+
+
+def test_a_run_that_is_played_is_left_alone(littered: Path, typed: Callable[..., Typed]) -> None:
+    before = everything(littered / "runs")
+    lock = Lock.take(littered / "runs" / "toy")
+    try:
+        code, _, err = typed("clean", "toy", "--yes")
+    finally:
+        lock.release()
+    assert code == 0
+    assert "toy: it is being played, so it is left as it is" in err
+    assert everything(littered / "runs") == before
