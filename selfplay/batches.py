@@ -76,6 +76,7 @@ def groups_of(
 
 def _worth(role: str, groups: Sequence[Group], estimator: Estimator, past: Past) -> dict[str, tuple[float, ...]]:
     """Group id -> advantages, for all groups of one role."""
+    estimator = estimator.by_role.get(role, estimator)
     earlier = past(role, estimator.past) if estimator.past else ()
     found = estimator.of_role([group.rewards for group in groups], earlier)
     if [len(values) for values in found] != [len(group.rewards) for group in groups]:
@@ -143,8 +144,14 @@ def batch_of(
     *,
     train_roles: Collection[str],
     temperature: float,
+    oldest: int = 0,
 ) -> Batch:
-    """The samples of the informative groups of the trained roles, in submission order."""
+    """The samples of the informative groups of the trained roles, in submission order.
+
+    What was sampled by weights before version `oldest` is left out: no correction is meant to reach so far.
+    """
+    plays = list(plays)
+    left_out = stale(plays, oldest=oldest)
     place = {
         trajectory_id: (value, group.id)
         for group in groups
@@ -154,9 +161,21 @@ def batch_of(
     samples = tuple(
         sample_of(played.trajectory, advantage=place[played.trajectory.id][0], group_id=place[played.trajectory.id][1])
         for played in plays
-        if played.trajectory.id in place and not played.trajectory.stop.truncated and played.trajectory.num_sampled
+        if played.trajectory.id in place
+        and played.trajectory.id not in left_out
+        and not played.trajectory.stop.truncated
+        and played.trajectory.num_sampled
     )
     return Batch(step=step, phase="play", samples=samples, temperature=temperature)
+
+
+def stale(plays: Iterable[Played], *, oldest: int) -> set[str]:
+    """Trajectories of which a token was sampled by weights before version `oldest`."""
+    return {
+        played.trajectory.id
+        for played in plays
+        if played.trajectory.num_sampled and played.trajectory.policy_version[0] < oldest
+    }
 
 
 def batch_again(

@@ -12,16 +12,19 @@ import shutil
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from selfplay import loop, parts, saves
+from selfplay import ahead, loop, parts, samplers, saves
 from selfplay.config import Config, diff, from_run
+from selfplay.control import Control
 from selfplay.errors import Held, NotFound, RunFailed, SelfplayError, UserError
 from selfplay.evaluation import during
 from selfplay.events import Event, Interrupt, Observer
+from selfplay.games import AsksPolicy
 from selfplay.learner.stored import policy_version
 from selfplay.ledger import Ledger, check, files
 from selfplay.parts import waiting
@@ -30,6 +33,7 @@ from selfplay.project import Project
 from selfplay.rollout import Player
 from selfplay.stages import Clock, Interrupted, Pools
 from selfplay.types import record
+from selfplay.waits import DECISION_SECONDS, TEST_RUNS
 from selfplay.warmup import WarmUp
 
 CHECKED_BYTES = 64 << 20
@@ -168,9 +172,10 @@ async def _execute(
     config: Config, project: Project, folder: Path, ledger: Ledger, observe: Observer, interrupt: Interrupt
 ) -> Outcome:
     parts = assemble(config, project=project, folder=folder, ledger=ledger, observe=observe, interrupt=interrupt)
-    async with parts as run:
+    control = Control(folder, ledger=ledger, config=config, project=project, interrupt=interrupt, observe=observe)
+    async with control.listening(), parts as run:
         try:
-            steps = await loop.run(run)
+            steps = await loop.run(replace(run, steer=control.steer))
         except Interrupted:
             return Outcome(stop="interrupted", steps=ledger.last_closed_step() + 1)
         return Outcome(stop="done", steps=steps)
@@ -187,12 +192,16 @@ async def assemble(
         players, estimator = parts.roles(config, project), parts.estimator(config)
         chooser = parts.chooser(config, players)
         refuse_hidden(config, players)
+        await asyncio.to_thread(samplers.check, config)
         game, sandbox = await parts.game(config, project, players, observe=observe, stack=stack)
         observe(waiting("model", f"the model {config.policy.model}"))
         job = partial(parts.learner, config, players)
         model = await asyncio.get_running_loop().run_in_executor(torch_thread, job)
-        policy = parts.policy(config, model, torch_thread)
+        note = partial(_note, observe)
+        policy = parts.policy(config, model, torch_thread, say=note)
         stack.push_async_callback(policy.aclose)
+        if isinstance(game, AsksPolicy):
+            game.bind(policy, seed=config.run.seed)
         settings = settings_of(config, players)
         data = {
             "run": folder.name,
@@ -214,7 +223,7 @@ async def assemble(
             game=game,
             policy=policy,
             learner=model.trainer,
-            curriculum=chooser,
+            curriculum=ahead.late(chooser, settings.staleness),
             estimator=estimator,
             pools=Pools(
                 ledger=ledger,
@@ -225,10 +234,15 @@ async def assemble(
                 rows=asyncio.Semaphore(settings.rows),
                 workers=asyncio.Semaphore(settings.workers),
                 retries=settings.retries,
+                decision_seconds=DECISION_SECONDS + TEST_RUNS * config.sandbox.timeout_seconds,
             ),
             torch_thread=torch_thread,
             warm_cache=parts.warm_cache(config, model),
         )
+
+
+def _note(observe: Observer, text: str) -> None:
+    observe(Event(kind="note", data={"text": text}))
 
 
 def evaluation_of(config: Config) -> during.Plan:
@@ -242,6 +256,7 @@ def settings_of(config: Config, players: parts.Players) -> loop.Settings:
     return loop.Settings(
         seed=config.run.seed,
         steps=config.run.steps,
+        staleness=config.run.staleness,
         save_every=config.run.save_every,
         keep_saves=config.run.keep_saves,
         seeds_per_step=config.curriculum.seeds,

@@ -93,13 +93,10 @@ def terms_of(chosen: Iterable[Choice]) -> dict[str, Terms]:
     return {choice.subject_id: choice.terms for choice in chosen}
 
 
-def passed_on(terms: Mapping[str, Terms], made: Iterable[tuple[str, Task]]) -> dict[str, Terms]:
-    """New task -> what its attempts are asked: as the choice of what it was `made` from says, the first maker's."""
-    found: dict[str, Terms] = {}
-    for subject_id, task in made:
-        if subject_id in terms:
-            found.setdefault(task.id, terms[subject_id])
-    return found
+def unclaimed(chosen: Iterable[Choice], *, by: Iterable[Choice]) -> tuple[Choice, ...]:
+    """`chosen` without children of attempts of which steps that are still open, whose choices are `by`, make one."""
+    claimed = {_attempt(choice) for choice in by if choice.mode == "mutate"}
+    return tuple(one for one in chosen if one.mode != "mutate" or _attempt(one) not in claimed)
 
 
 def refuse_spent(fresh: Iterable[Choice], records: Records) -> None:

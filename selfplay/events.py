@@ -35,9 +35,9 @@ class Event:
     * `update`: the weights changed; `phase` (`warmup` or `play`), `index` (0-based), `total`, `loss`,
       `version`, `tokens`, `tokens_per_second`, `seconds`, `lr`
     * `step`: a step closed; the counts `proposals`, `valid`, `tasks`, `attempts`, `decided`, `left_out` (attempts that
-      are suspicious: no reward), `solved`, `faults`, `truncated`, `gibberish`, `groups`, `informative` (both of
-      each role as well: `ROLE.groups`), `tokens` (sampled); the
-      means `proposer_reward`, `solver_reward`;
+      are suspicious: no reward), `solved`, `faults`, `truncated`, `gibberish`, `stale` (sampled by
+      weights too old to learn from), `groups`, `informative` (both of each role as well: `ROLE.groups`), `tokens`
+      (sampled); the means `proposer_reward`, `solver_reward`;
       `refused` (reason code -> count); `seconds`, `stage_seconds` (what the run did -> seconds),
       `tokens_per_second` (while sampling); `loss`, `grad_norm`, `version`, `skipped` (why no update, or None)
     * `save`: `path`, `phase`, `num_bytes`
@@ -75,6 +75,8 @@ class Interrupt:
         self.level = 0
         self.signal: int | None = None
         """Number of the first signal that asked; None where none did."""
+        self.paused = False
+        """Begin no reply until it is False again; a press ends the pause."""
         self._listeners: list[Callable[[int], None]] = []
 
     def press(self, *, signal: int | None = None) -> None:

@@ -4,8 +4,8 @@
       ^                                                                                            |
       +------------------------------------- the ledger <------------------------------------------+
 
-Every line of `play_step` makes records from records and appends them. Nothing is kept anywhere else,
-so a run that was killed goes on where its ledger ends: each stage asks the ledger what is owed.
+Every line of `play_step` and `learn_step` makes records from records and appends them. Nothing is kept anywhere
+else, so a run that was killed goes on where its ledger ends: each stage asks the ledger what is owed.
 
     who          makes                       waits for                    unblocked by
     sampler      trajectories                a place among `rows`         a finished reply
@@ -13,8 +13,10 @@ so a run that was killed goes on where its ledger ends: each stage asks the ledg
     learner      an update                   every verdict of the step    the last of them
     writer       committed rows              50 ms or a closing step      its own clock
 
-Sampler and learner share one torch thread; the ledger has a writer thread of its own. With the
-`local` policy, which shares weights that are updated in place, only verification overlaps sampling.
+A task is attempted as soon as it is committed, while others are still proposed. With the `local` policy, which shares
+weights that are updated in place, sampler and learner share one torch thread and take turns; a policy with a copy of
+the weights may play `run.staleness` steps ahead of the one that is learnt from (`ahead`). Steps are learnt from and
+closed in their order. The ledger has a writer thread of its own. Every wait has a name and a deadline (`waits`).
 
 Not here: printing, progress and metrics (readers of the ledger and of `Event`s), and any feature's
 `if`: a feature is another object inside `Run`.
@@ -31,21 +33,25 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from selfplay import choices, probe, resume, saves, warmup, watch
+from selfplay import ahead, choices, probe, resume, saves, warmup, watch
+from selfplay.ahead import Ahead
 from selfplay.alarms import Watch
-from selfplay.batches import batch_of, cells_of, groups_of
+from selfplay.batches import batch_of, cells_of, groups_of, stale
 from selfplay.curriculum import Curriculum
 from selfplay.errors import RunFailed
 from selfplay.evaluation import during
 from selfplay.events import Event
+from selfplay.flow import together
 from selfplay.games import Game, Terms, abilities_of, likeness
 from selfplay.learner import Learner
 from selfplay.learner.estimators import Estimator
 from selfplay.ledger import Ledger
 from selfplay.measures import counts_of, shown
+from selfplay.offers import NewTasks
 from selfplay.policy import Policy
 from selfplay.stages import Interrupted, Played, Pools, attempt, hinted, mutate, propose
-from selfplay.types import Choice, Group, Seed, Task, Update, Verdict, record
+from selfplay.types import Choice, Group, Seed, Update, Verdict, record
+from selfplay.waits import LEARNING_SECONDS, TORCH_SECONDS
 
 T = TypeVar("T")
 
@@ -56,6 +62,8 @@ class Settings:
 
     seed: int
     steps: int
+    staleness: int
+    """Steps that are played ahead of the one that is learnt from."""
     save_every: int
     keep_saves: int
     seeds_per_step: int
@@ -79,6 +87,10 @@ class Settings:
     retries: int = 2
 
 
+def _as_built(settings: Settings) -> Settings:
+    return settings
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Everything a run is made of; built whole by `build.py`."""
@@ -96,15 +108,18 @@ class Run:
     torch_thread: Executor
     """The one thread on which tensors are touched."""
     warm_cache: Path | None
+    steer: Callable[[Settings], Settings] = _as_built
+    """The settings of the next step, from those of the last one."""
 
     @property
     def observe(self) -> Callable[[Event], None]:
         """Where events go."""
         return self.pools.observe
 
-    async def on_torch(self, job: Callable[[], T]) -> T:
-        """Run `job` on the torch thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.torch_thread, job)
+    async def on_torch(self, job: Callable[[], T], *, tokens: int = 0) -> T:
+        """Run `job` on the torch thread; it may take longer, the more `tokens` it learns from."""
+        with self.pools.waits.on("the torch thread", seconds=TORCH_SECONDS + LEARNING_SECONDS * tokens):
+            return await asyncio.get_running_loop().run_in_executor(self.torch_thread, job)
 
 
 async def run(run: Run) -> int:
@@ -114,25 +129,29 @@ async def run(run: Run) -> int:
         Interrupted: asked to stop; what is recorded is kept, the rest stays owed.
         SelfplayError: going on would be wrong, or the machine cannot.
     """
-    seeds = await resume.seeds(run)
-    await resume.restore(run)
-    await warmup.warm_up(run)
-    await resume.pin_reference(run)
-    await watch.agree(run, seeds)
-    run.pools.clock.take()
-    try:
-        await during.evaluate(run, run.ledger.last_closed_step() + 1)
-        await watch.check(run)
-        for step in range(run.ledger.last_closed_step() + 1, run.settings.steps):
-            update = await play_step(run, seeds, step)
-            if (step + 1) % run.settings.save_every == 0 or step + 1 == run.settings.steps:
-                await saves.write(run, step=update.step)
-            await during.evaluate(run, step + 1)
+    ahead.refuse(run.settings.staleness, shares_weights=run.policy.capabilities.shares_weights)
+    async with run.pools.waits.guarding(), Ahead[Step]() as played_ahead:
+        seeds = await resume.seeds(run)
+        await resume.restore(run)
+        await warmup.warm_up(run)
+        await resume.pin_reference(run)
+        await watch.agree(run, seeds)
+        run.pools.clock.take()
+        try:
+            await during.evaluate(run, run.ledger.last_closed_step() + 1)
             await watch.check(run)
-    except Interrupted:
+            while (step := run.ledger.last_closed_step() + 1) < run.settings.steps:
+                played = await played_ahead.of(step, run.settings, play=partial(play_step, run, seeds))
+                update = await learn_step(run, seeds, played)
+                run = replace(run, settings=run.steer(run.settings))
+                if (step + 1) % run.settings.save_every == 0 or step + 1 == run.settings.steps:
+                    await saves.write(run, step=update.step)
+                await during.evaluate(run, step + 1)
+                await watch.check(run)
+        except Interrupted:
+            await saves.catch_up(run)
+            raise
         await saves.catch_up(run)
-        raise
-    await saves.catch_up(run)
     return run.ledger.last_closed_step() + 1
 
 
@@ -153,11 +172,22 @@ class Plays:
         return [*self.proposals, *self.attempts]
 
 
-async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Update:
-    """One step: rounds of plays until enough of their groups teach, then grade, learn, close."""
+@record
+class Step:
+    """A step that is played, and not closed."""
+
+    number: int
+    plays: Plays
+    grades: Mapping[str, Verdict]
+    groups: tuple[Group, ...]
+
+
+async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Step:
+    """Play one step: rounds of plays until enough of their groups teach."""
     plays, grades = Plays(), dict[str, Verdict]()
     groups: tuple[Group, ...] = ()
-    past = partial(run.ledger.past_rewards, step)
+    # note: those below are closed when this one begins, so what it sees of the past does not depend on time.
+    past = partial(run.ledger.past_rewards, step - run.settings.staleness)
     cells = cells_of(seeds, proposals=run.settings.proposals)
     for refill in range(1 + run.settings.max_refills):
         chosen = await choose(run, seeds, step, refill)
@@ -169,31 +199,55 @@ async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Update:
         if sum(group.informative for group in groups) >= run.settings.min_groups:
             break
         run.observe(Event(kind="note", step=step, data={"text": f"step {step}: too few informative groups, refilling"}))
-    roles, temperature = run.settings.train_roles, run.settings.temperature
-    batch = batch_of(step, plays.learnt_from, groups, train_roles=roles, temperature=temperature)
+    return Step(number=step, plays=plays, grades=grades, groups=groups)
+
+
+async def learn_step(run: Run, seeds: Sequence[Seed], played: Step) -> Update:
+    """Learn from a step that is played, and close it."""
+    step, plays, settings = played.number, played.plays.learnt_from, run.settings
+    oldest = run.learner.policy_version - settings.staleness
+    batch = batch_of(
+        step,
+        plays,
+        played.groups,
+        train_roles=settings.train_roles,
+        temperature=settings.temperature,
+        oldest=oldest,
+    )
     run.observe(Event(kind="stage", step=step, stage="update", data={"total": len(batch.samples)}))
     with run.pools.clock.doing("learning"):
-        update = await run.on_torch(lambda: run.learner.update(batch))
+        tokens = sum(len(sample.token_ids) for sample in batch.samples)
+        update = await run.on_torch(lambda: run.learner.update(batch), tokens=tokens)
         update = await probe.probed(run, seeds, update)
-    close(run, step, plays, grades, groups, update)
+    close(run, played, update, stale=len(stale(plays, oldest=oldest)))
     return update
 
 
 async def play_round(
     run: Run, plays: Plays, subjects: choices.Subjects, terms: Mapping[str, Terms], *, step: int
 ) -> None:
-    """Propose and mint, make children, attempt and judge what is new; added to `plays`."""
-    pools, game, count = run.pools, run.game, run.settings.attempts
-    proposed = await propose(pools, game, subjects.seeds, step=step, count=run.settings.proposals, terms=terms)
-    children = await mutate(pools, game, subjects.parents, step=step)
-    made = [*proposed, *children]
-    asked = {**terms, **choices.passed_on(terms, [(one.trajectory.subject_id, one.task) for one in made if one.task])}
-    tasks = unattempted(made, subjects.tasks, plays.attempts)
-    plays.attempts += await attempt(pools, game, tasks, step=step, count=count, terms=asked)
-    fresh = unattempted(proposed, (), plays.helped)
-    plays.helped += await hinted(pools, game, fresh, step=step, count=run.settings.hinted, terms=asked)
-    plays.proposals += proposed
-    plays.children += children
+    """Propose and mint, make children, and attempt and judge each new task once it is committed; added to `plays`."""
+    pools, game, given = run.pools, run.game, run.settings
+    new = NewTasks(subjects.tasks, terms, attempted=plays.attempts, helped=plays.helped)
+
+    async def make() -> list[Played]:
+        try:
+            proposed = await propose(
+                pools, game, subjects.seeds, step=step, count=given.proposals, terms=terms, told=new.take
+            )
+            plays.proposals += proposed
+            plays.children += (made := await mutate(pools, game, subjects.parents, step=step, told=new.take))
+            return [*proposed, *made]
+        finally:
+            new.close()
+
+    _, attempts, helped = await together(
+        make(),
+        attempt(pools, game, new.all, step=step, count=given.attempts, terms=new.terms),
+        hinted(pools, game, new.proposed, step=step, count=given.hinted, terms=new.terms),
+    )
+    plays.attempts += new.in_order(attempts)
+    plays.helped += helped
 
 
 async def choose(run: Run, seeds: Sequence[Seed], step: int, refill: int) -> Sequence[Choice]:
@@ -205,11 +259,12 @@ async def choose(run: Run, seeds: Sequence[Seed], step: int, refill: int) -> Seq
     if mine := choices.of_round(recorded, refill, n=n):
         return mine
     first, taken = len(recorded), {choice.subject_id for choice in recorded}
-    found = run.curriculum(run.ledger, seeds, n=n, step=step, seed=run.settings.seed, first=first, taken=taken)
+    asked = run.curriculum(run.ledger, seeds, n=n, step=step, seed=run.settings.seed, first=first, taken=taken)
+    found = choices.unclaimed(asked, by=ahead.open_choices(run.ledger, step, staleness=run.settings.staleness))
     can = abilities_of(run.game.name, tools=run.game.proposer.tools is not None)
     choices.refuse_unplayable(found, can, game=run.game.name)
     fresh = choices.numbered(found, taken=taken, first=first, refill=refill, n=n)
-    if not fresh and not refill:
+    if not fresh and not refill and len(found) == len(asked):
         raise RunFailed(f"the curriculum chose nothing for step {step}", hint="look: selfplay inspect RUN")
     choices.subjects(fresh, seeds, run.ledger)
     choices.refuse_spent(fresh, run.ledger)
@@ -246,20 +301,12 @@ def by_task(attempts: Sequence[Played]) -> dict[str, list[Verdict]]:
     return found
 
 
-def unattempted(minted: Sequence[Played], known: Sequence[Task], attempts: Sequence[Played]) -> list[Task]:
-    """The minted and the known tasks that were not played yet in this step, each once, in submission order."""
-    played = {attempt.trajectory.subject_id for attempt in attempts}
-    tasks = (*(one.task for one in minted if one.task), *known)
-    return list({task.id: task for task in tasks if task.id not in played}.values())
-
-
-def close(
-    run: Run, step: int, plays: Plays, grades: Mapping[str, Verdict], groups: Sequence[Group], update: Update
-) -> None:
+def close(run: Run, played: Step, update: Update, *, stale: int) -> None:
     """Commit the step's groups, its update and its counts in one transaction, and say so."""
+    step, plays, groups = played.number, played.plays, played.groups
     seconds = run.pools.clock.take()
-    counts = counts_of(plays.learnt_from, groups, children=plays.children)
-    run.ledger.append(*grades.values())
+    counts = {**counts_of(plays.learnt_from, groups, children=plays.children), "stale": stale}
+    run.ledger.append(*played.grades.values())
     run.ledger.close_step(step=step, groups=groups, update=update, stage_seconds=seconds, counts=counts)
-    data = shown(counts, plays.learnt_from, grades, update=update, seconds=seconds)
+    data = shown(counts, plays.learnt_from, played.grades, update=update, seconds=seconds)
     run.observe(Event(kind="step", step=step, data=data))

@@ -13,9 +13,8 @@ import importlib
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,8 @@ from selfplay.alarms import Watch, known
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.curriculum import CURRICULA, Curriculum
-from selfplay.errors import NotFound
+from selfplay.curriculum.options import filled
+from selfplay.errors import NotFound, UserError
 from selfplay.events import Event, Observer
 from selfplay.games import Game, abilities_of
 from selfplay.games.rewards import ProposerReward, proposer_reward, refuse_unbalanced, solver_reward
@@ -33,17 +33,19 @@ from selfplay.learner.estimators import Estimator
 from selfplay.players import Players as Players
 from selfplay.players import roles as roles
 from selfplay.project import Project
+from selfplay.samplers import TOY as TOY
+from selfplay.samplers import correction, spectator, toy
+from selfplay.samplers import policy as policy
 from selfplay.types import Role, digest
 
 if TYPE_CHECKING:
+    from selfplay.games.search.options import Options as SearchOptions
     from selfplay.learner.options import Options
+    from selfplay.learner.spectator import Spectator
     from selfplay.learner.trainer import Trainer
     from selfplay.policy import Tokenizer
-    from selfplay.policy.local import LocalPolicy
     from selfplay.sandbox.wheels import Wheel
 
-TOY = "toy"
-"""The model that is not loaded but made: two random layers."""
 REHEARSED = 400
 """Warm-up examples whose bugs are tried out beforehand, so that their prompts show failing tests as play does."""
 
@@ -63,6 +65,8 @@ async def game(
         NotReady: no sandbox works here.
     """
     reward = worth(config)
+    if config.game.options and config.run.game != "search":
+        raise UserError(f"the game `{config.run.game}` has no options (game.options)", hint="they are of `search`")
     if config.run.game == "echo":
         from selfplay.games.echo import EchoGame
 
@@ -70,8 +74,10 @@ async def game(
             proposer=players.proposer, solver=players.solver, proposer_reward=reward, config_digest=config.digest
         )
         return toy, "none"
+    if config.run.game == "search":
+        return _search(config, players, observe=observe, stack=stack), "none"
     if config.run.game != "code":
-        raise NotFound(f"no game `{config.run.game}`", hint="the games: code, echo")
+        raise NotFound(f"no game `{config.run.game}`", hint="the games: code, search, echo")
     from selfplay.games.code import CodeGame, Settings, TreeGame
     from selfplay.games.code.checks import Thresholds
     from selfplay.games.code.opening import Opening
@@ -79,6 +85,7 @@ async def game(
     from selfplay.sandbox.recipe import load_recipe
     from selfplay.sandbox.select import choose
 
+    refuse_pastless(config, project, players)
     source, recipes = source_of(config, project), sandboxes(project)
     observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind}) and what {source} requires"))
     wheels = await asyncio.to_thread(_wheels, source, config, tools=load_recipe(folder=recipes).tools)
@@ -97,6 +104,7 @@ async def game(
             max_broken_share=config.game.max_broken_share,
         ),
         held_out=config.game.held_out,
+        hidden_share=config.game.hidden_share,
         workers=config.sandbox.workers or os.cpu_count() or 1,
         seconds=config.sandbox.timeout_seconds,
         rehearsed=min(config.warmup.steps * config.warmup.examples, REHEARSED),
@@ -114,6 +122,43 @@ async def game(
     return code, chosen.provider.name
 
 
+def _search(config: Config, players: Players, *, observe: Observer, stack: AsyncExitStack) -> Game:
+    from selfplay.games.search.game import SearchGame
+    from selfplay.games.search.opening import Opening
+
+    options = search_options(config)
+    opening = Opening(
+        config.game.corpus,
+        count=config.game.answers,
+        retriever=options.retriever,
+        seconds=options.timeout,
+        say=lambda words: observe(waiting("corpus", words)),
+    )
+    stack.push_async_callback(opening.aclose)
+    return SearchGame(
+        opening=opening,
+        proposer=players.proposer,
+        solver=players.solver,
+        config_digest=config.digest,
+        options=options,
+        held_out=config.game.held_out,
+        proposer_reward=worth(config),
+        solver_reward=solver_reward(config.rewards.solver),
+    )
+
+
+def search_options(config: Config) -> SearchOptions:
+    """`game.options` of the game `search`.
+
+    Raises:
+        UserError: an option is unknown, of the wrong kind, or outside its bounds.
+    """
+    from selfplay.games.search.options import Options
+
+    found: SearchOptions = filled(Options(), config.game.options, name="search", key="game.options")
+    return found
+
+
 def worth(config: Config) -> ProposerReward:
     """What a proposal is worth.
 
@@ -122,7 +167,7 @@ def worth(config: Config) -> ProposerReward:
     """
     name, rewards = config.rewards.proposer, config.rewards
     reward = proposer_reward(name, alpha=rewards.alpha, min_viable=config.play.min_viable, options=rewards.options)
-    refuse_unbalanced(reward, name=name, estimator=config.learner.estimator)
+    refuse_unbalanced(reward, name=name, estimator=config.learner.estimator.partition(",")[0].strip())
     return reward
 
 
@@ -138,6 +183,20 @@ def chooser(config: Config, players: Players | None = None) -> Curriculum:
     can = abilities_of(game, tools=players is None or players.tools)
     curriculum.refuse_missing(curriculum.needs_of(found), can, name=name, game=game, known=CURRICULA)
     return found
+
+
+def refuse_pastless(config: Config, project: Project, players: Players) -> None:
+    """A curriculum that asks for bugs by a repository's history needs a source that has one.
+
+    Raises:
+        UserError: the source holds none; the sentence says why.
+    """
+    from selfplay.games.code import history
+
+    if history.STRATEGY not in curriculum.needs_of(chooser(config, players)).strategies:
+        return
+    if why := history.why_none(source_of(config, project)):
+        raise UserError(f"strategy `{history.STRATEGY}` needs a git history: {why}", hint=history.HINT)
 
 
 def _wheels(source: str, config: Config, *, tools: Sequence[str]) -> Sequence[Wheel]:
@@ -173,7 +232,7 @@ def threads_of(config: Config) -> int:
 class Model:
     """The learner, its tokenizer, and where the weights come from."""
 
-    trainer: Trainer
+    trainer: Trainer | Spectator
     tokenizer: Tokenizer
     origin: str
 
@@ -191,11 +250,11 @@ def learner(config: Config, players: Players) -> Model:
     from selfplay.learner.trainer import Trainer
 
     options = _options(config, players)
+    if config.policy.backend == "openai":
+        watching, tokenizer = spectator(config)
+        return Model(trainer=watching, tokenizer=tokenizer, origin="weights of the endpoint's own")
     if config.policy.model == TOY:
-        from selfplay.games.echo import CHARACTERS
-        from selfplay.policy.toy import toy_model
-
-        model, characters = toy_model(config.run.seed, alphabet=CHARACTERS)
+        model, characters = toy(config)
         return Model(
             trainer=Trainer(model, options=options, tokenizer=characters),
             tokenizer=characters,
@@ -237,7 +296,7 @@ def _options(config: Config, players: Players) -> Options:
         clip_high=config.learner.clip_high,
         kl_coef=config.learner.kl,
         kl_estimator=config.learner.kl_estimator,
-        correction=None if config.learner.correction == "none" else config.learner.correction,
+        correction=correction(config),
         ramp=config.learner.ramp,
         horizon=players.horizon,
         token_budget=config.learner.token_budget,
@@ -274,20 +333,6 @@ def _longest(role: Role) -> int:
     return role.sampling.max_tokens if role.tools is None else role.limits.context
 
 
-def policy(config: Config, model: Model, torch_thread: Executor) -> LocalPolicy:
-    """The sampler on the learner's compute copy."""
-    from selfplay.policy.local import LocalPolicy
-
-    trainer = model.trainer
-    return LocalPolicy(
-        trainer.model,
-        model.tokenizer,
-        version=lambda: trainer.policy_version,
-        executor=torch_thread,
-        max_rows=config.policy.max_rows,
-    )
-
-
 def named(name: str, module: Any) -> Any:
     """`name` in `module`, or what the dotted path `module:function` names.
 
@@ -312,12 +357,18 @@ def watch(config: Config) -> Watch:
 
 
 def estimator(config: Config) -> Estimator:
-    """The estimator of advantages: a name, or `module:` and either a function of one group's rewards or an `Estimator`.
+    """The estimator of advantages; two with a comma between them are the proposer's and the solver's.
 
     Raises:
         NotFound: there is no such thing.
     """
-    name = config.learner.estimator
+    first, _, second = map(str.strip, config.learner.estimator.partition(","))
+    one = _estimator(first)
+    return replace(_estimator(second), by_role={config.roles.proposer: one}) if second else one
+
+
+def _estimator(name: str) -> Estimator:
+    """A name, or `module:` and either a function of one group's rewards or an `Estimator`."""
     if name in estimators.ESTIMATORS:
         return estimators.ESTIMATORS[name]
     if ":" not in name:
@@ -337,7 +388,8 @@ def warm_cache(config: Config, model: Model) -> Path | None:
     values = {
         name: value
         for name, value in config.values().items()
-        if name.split(".")[0] in ("game", "warmup", "policy", "roles") or name in ("run.seed", "play.temperature")
+        if (name.split(".")[0] in ("game", "warmup", "policy", "roles") and name != "policy.options")
+        or name in ("run.seed", "play.temperature")
     }
     settings = (config.learner.dtype, config.learner.token_budget, config.learner.max_grad_norm)
     key = digest("warm", values, settings, model.origin, model.trainer.fingerprint)

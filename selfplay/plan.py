@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from selfplay import parts
+from selfplay import parts, samplers
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.curriculum import needs_of
@@ -62,11 +62,17 @@ def _play(config: Config, project: Project, players: parts.Players) -> Iterator[
     plays = config.run.steps * seeds * play.proposals
     yield PlanRow(section="play", name="game", value=config.run.game)
     if config.run.game == "code":
+        parts.refuse_pastless(config, project, players)
         yield PlanRow(section="play", name="source", value=parts.source_of(config, project))
         held_out = f"functions of at most {config.game.max_lines} lines; {config.game.held_out:.0%} held out for ever"
         yield PlanRow(section="play", name="seeds", value=held_out)
         yield PlanRow(section="play", name="sandbox", value=config.sandbox.kind, note="no network, no host files")
-    yield PlanRow(section="play", name="model", value=config.policy.model, note=f"policy {config.policy.kind}")
+    if config.run.game == "search":
+        yield from _search(config, players)
+    sampler = samplers.check(config)
+    yield PlanRow(section="play", name="model", value=config.policy.model, note=f"policy {config.policy.backend}")
+    yield PlanRow(section="play", name="sampler", value=sampler.words, note=f"guarantees {sampler.guarantees}")
+    yield PlanRow(section="play", name="staleness", value=_staleness(config), note="run.staleness")
     parts.chooser(config, players)
     options = ", ".join(f"{name} = {value}" for name, value in config.curriculum.options.items())
     chosen = f"{config.run.steps} of {seeds} seeds, chosen by {config.curriculum.choose}"
@@ -85,6 +91,26 @@ def _play(config: Config, project: Project, players: parts.Players) -> Iterator[
     )
 
 
+def _staleness(config: Config) -> str:
+    ahead = config.run.staleness
+    if not ahead:
+        return "0: a step is played with the newest weights, and learnt from before the next one begins"
+    return f"{ahead} played ahead: replies are at most {ahead} updates old when they are learnt from"
+
+
+def _search(config: Config, players: parts.Players) -> Iterator[PlanRow]:
+    options, game = parts.search_options(config), config.game
+    yield PlanRow(section="play", name="corpus", value=game.corpus, note=options.retriever or "words, SQLite FTS5")
+    side = f"{game.held_out:.0%} of the documents held out for ever"
+    yield PlanRow(section="play", name="seeds", value=f"at most {game.answers} answers of the corpus; {side}")
+    form = f"several turns, {options.top_k} passages a search" if players.tools else f"{options.top_k} passages given"
+    yield PlanRow(section="play", name="form", value=form, note=f"1 to {options.hops} searches asked of a question")
+    made = ("quote", "closed_book", "unique", "answerable", "ablation")
+    checks = ", ".join(name for name in made if getattr(options, name)) or "none: rules alone decide"
+    noise = f"noise: {options.noise} {options.noise_kind}" if options.answerable else ""
+    yield PlanRow(section="play", name="checks", value=checks, note=noise)
+
+
 def _roles(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     trained = players.trained(config.roles.train)
     for role in (players.proposer, players.solver):
@@ -95,13 +121,18 @@ def _roles(config: Config, players: parts.Players) -> Iterator[PlanRow]:
         yield PlanRow(section="roles", name=role.side, value=f"{value}; {learns}", note=role.origin)
 
 
+_EXAMPLES = {"code": "procedural bugs", "search": "sentences with a blank", "echo": "none"}
+"""What a warm-up is made of."""
+
+
 def _warmup(config: Config) -> Iterator[PlanRow]:
     warmup = config.warmup
     if not warmup.steps:
         yield PlanRow(section="warm-up", name="none", value="self-play starts with the weights as they are")
         return
     value = f"at most {warmup.steps} updates of {warmup.examples} examples, learning rate {warmup.lr:g}"
-    yield PlanRow(section="warm-up", name="supervised", value=value, note="procedural bugs; train seeds only")
+    note = f"{_EXAMPLES[config.run.game]}; train seeds only"
+    yield PlanRow(section="warm-up", name="supervised", value=value, note=note)
     ends = WarmUp(steps=warmup.steps, examples=warmup.examples, check_every=warmup.check_every)
     low, high = ends.solve_rate
     rule = f"dev set: at least {ends.min_valid:.0%} valid and {low:.0%} to {high:.0%} solved"
@@ -137,16 +168,30 @@ _ADVANTAGES = {
 """What estimators that look beyond one group do."""
 
 
+_CORRECTIONS = {
+    "token_truncated": "x min(pi_old / sampler, 2) a token",
+    "sequence_truncated": "x min(pi_old / sampler, 2) a sequence",
+    "icepop": "x pi_old / sampler a token where it lies in 0.5..2, else 0",
+    "sequence_masked": "x pi_old / sampler a sequence where it is at most 3, else 0",
+}
+"""Importance weights of the loss, for a sampler that computes otherwise than the learner."""
+
+
 def _learning(config: Config) -> Iterator[PlanRow]:
     learner = config.learner
     parts.estimator(config)
     note = _ADVANTAGES.get(learner.estimator, "inside one group, never across roles")
+    if "," in learner.estimator:
+        note = "the proposer's and the solver's"
     yield PlanRow(section="learning", name="advantage", value=learner.estimator, note=note)
     loss = f"max(-A r, -A clip(r, {1 - learner.clip_low:g}, {1 + learner.clip_high:g})), {learner.loss}"
     yield PlanRow(section="learning", name="loss", value=loss, note="r = pi / pi_old")
     weights = config.roles.weights
     value = "one mean over both roles" if weights == "pooled" else f"{weights[0]:g} proposer + {weights[1]:g} solver"
     yield PlanRow(section="learning", name="roles", value=value, note="each role's own token mean")
+    if weighed := samplers.correction(config):
+        why = "the sampler has a copy of the weights" if learner.correction == "auto" else "as asked"
+        yield PlanRow(section="learning", name="correction", value=_CORRECTIONS[weighed], note=why)
     kl = f"{learner.kl:g} {learner.kl_estimator} against the post-warm-up weights" if learner.kl else "none"
     yield PlanRow(section="learning", name="KL", value=kl)
     optimizer = f"AdamW, learning rate {learner.lr:g}, gradient norm at most {learner.max_grad_norm:g}"
@@ -160,6 +205,12 @@ def _learning(config: Config) -> Iterator[PlanRow]:
 
 def _memory(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     """The peak by component; refuses what cannot fit."""
+    if config.policy.backend == "openai":
+        yield PlanRow(section="memory", name="in all", value=f"{FLOOR_MB} MB", note="no weights: the endpoint has them")
+        return
+    if config.policy.backend == "vllm":
+        value = f"the weights once more and {samplers.engine_gb(config):g} GiB for keys and values"
+        yield PlanRow(section="memory", name="vLLM", value=value, note="in its own process, beside what follows")
     if config.policy.model == parts.TOY:
         yield PlanRow(section="memory", name="in all", value=f"{FLOOR_MB} MB", note="Python and its libraries")
         return

@@ -67,6 +67,12 @@ def roles(config: Config, project: Project) -> Players:
             f"game.min_changed_files is {config.game.min_changed_files}, and role `{pair[0].name}` edits one file",
             hint="ask for what a single edit can do: -s game.min_changed_files=1",
         )
+    if config.run.game == "code" and config.game.hidden_share and pair[1].tools is None:
+        raise UserError(
+            f"game.hidden_share is {config.game.hidden_share:g}, and role `{pair[1].name}` is shown a function instead "
+            "of its tests",
+            hint="hold tests back from a solver with tools: selfplay run code-agent -s game.hidden_share=0.3",
+        )
     given = config.play.temperature
     if given is not None:
         pair = (_at(pair[0], given), _at(pair[1], given))
@@ -79,17 +85,17 @@ def roles(config: Config, project: Project) -> Players:
 
 
 def _refuse_unlike(config: Config, pair: tuple[Role, Role]) -> None:
-    """Both roles of the code game have tools, or neither has; nothing warms up those that have."""
+    """Both roles of a game have tools, or neither has; nothing warms up those that have."""
     proposer, solver = pair
-    if config.run.game != "code":
+    if config.run.game not in _UNLIKE:
         return
     if (proposer.tools is None) != (solver.tools is None):
         has, lacks = pair if proposer.tools is not None else (solver, proposer)
+        why, with_tools, without = _UNLIKE[config.run.game]
         raise UserError(
-            f"role `{has.name}` has tools and role `{lacks.name}` has none: one breaks or repairs a whole repository, "
-            "the other one function",
-            hint="name two of one kind: -s roles.proposer=tree_injector -s roles.solver=tree_repairer, "
-            "or injector and repairer",
+            f"role `{has.name}` has tools and role `{lacks.name}` has none: {why}",
+            hint=f"name two of one kind: -s roles.proposer={with_tools[0]} -s roles.solver={with_tools[1]}, "
+            f"or {without}",
         )
     if proposer.tools is not None and config.warmup.steps:
         raise UserError(
@@ -97,6 +103,21 @@ def _refuse_unlike(config: Config, pair: tuple[Role, Role]) -> None:
             f"(`{proposer.name}`, `{solver.name}`)",
             hint="start with a model that uses tools already: -s warmup.steps=0",
         )
+
+
+_UNLIKE = {
+    "code": (
+        "one breaks or repairs a whole repository, the other one function",
+        ("tree_injector", "tree_repairer"),
+        "injector and repairer",
+    ),
+    "search": (
+        "one searches for itself, the other is given what was found",
+        ("search_proposer", "search_solver"),
+        "search_proposer_short and search_solver_short",
+    ),
+}
+"""Why the roles of a game are of one kind, and which there are."""
 
 
 def _at(role: Role, temperature: float) -> Role:

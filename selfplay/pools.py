@@ -18,29 +18,27 @@ from functools import partial
 
 from selfplay.errors import UserError
 from selfplay.events import Event, Interrupt
+from selfplay.flow import Interrupted as Interrupted
 from selfplay.games import Game, GivesTools
 from selfplay.ledger import Ledger
 from selfplay.rollout import Play, Player, talk
 from selfplay.tools import Toolbox
 from selfplay.types import Role, Seed, Task, Trajectory
+from selfplay.waits import DECISION_SECONDS, REPLY_SECONDS, TOKEN_SECONDS, Waits
 
 OpenTools = Callable[[str], Awaitable[Toolbox]]
 """Subject id -> the tools of one play on it, made clean."""
 
 
-class Interrupted(Exception):
-    """The run was asked to stop; what was not recorded stays owed."""
-
-
 @dataclass(slots=True)
 class Clock:
-    """Splits wall-clock time by what the run was doing; sampler before verifier before tools."""
+    """Splits wall-clock time by what the run was doing; sampler before learner before verifier before tools."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     _active: dict[str, int] = field(default_factory=dict)
     _since: float = field(default_factory=time.monotonic)
 
-    _ORDER = ("learning", "saving", "sampling", "verification", "tools")
+    _ORDER = ("sampling", "learning", "saving", "verification", "tools", "paused")
 
     def _settle(self) -> None:
         now = time.monotonic()
@@ -81,6 +79,10 @@ class Pools:
     """Decisions being made."""
     retries: int
     """How often a play or a decision that ended in a fault is tried again."""
+    waits: Waits = field(default_factory=Waits)
+    """What is waited for, and how long."""
+    decision_seconds: float = DECISION_SECONDS
+    """Longest time in which no decision ends, while some are under way."""
 
 
 def toolboxes(game: Game, role: Role, subjects: Mapping[str, Seed] | Mapping[str, Task]) -> OpenTools | None:
@@ -120,7 +122,7 @@ async def play_place(
 
 async def _once(pools: Pools, play: Play, view: Mapping[str, object], open_tools: OpenTools | None) -> Trajectory:
     if open_tools is None:
-        async with _sampling(pools):
+        async with _sampling(pools, play.role):
             return await pools.player.play(play, view)
     if pools.interrupt.level:
         raise Interrupted
@@ -128,17 +130,42 @@ async def _once(pools: Pools, play: Play, view: Mapping[str, object], open_tools
         pools.player,
         play,
         view,
-        open_tools=partial(open_tools, play.subject_id),
-        sampling=partial(_sampling, pools),
-        calling=partial(pools.clock.doing, "tools"),
+        open_tools=partial(_opened, pools, play, open_tools),
+        sampling=partial(_sampling, pools, play.role),
+        calling=partial(_calling, pools, play.role),
     )
 
 
+async def _opened(pools: Pools, play: Play, open_tools: OpenTools) -> Toolbox:
+    """The tools of one play."""
+    with pools.waits.on("tools to be made ready", seconds=REPLY_SECONDS + play.role.limits.seconds):
+        return await open_tools(play.subject_id)
+
+
+@contextmanager
+def _calling(pools: Pools, role: Role) -> Iterator[None]:
+    """A call of a tool."""
+    seconds = REPLY_SECONDS + role.limits.seconds
+    with pools.clock.doing("tools"), pools.waits.on(f"a tool of role `{role.name}`", seconds=seconds):
+        yield
+
+
+async def unpaused(pools: Pools) -> None:
+    """Wait while the run is paused; a run that is to stop waits no longer."""
+    if not pools.interrupt.paused:
+        return
+    with pools.clock.doing("paused"):
+        while pools.interrupt.paused and not pools.interrupt.level:  # noqa: ASYNC110 (nobody has to be told)
+            await asyncio.sleep(0.1)
+
+
 @asynccontextmanager
-async def _sampling(pools: Pools) -> AsyncIterator[None]:
-    """A place in the sampler."""
+async def _sampling(pools: Pools, role: Role) -> AsyncIterator[None]:
+    """A place in the sampler, once the run is not paused."""
     async with pools.rows:
+        await unpaused(pools)
         if pools.interrupt.level:
             raise Interrupted
-        with pools.clock.doing("sampling"):
+        seconds = REPLY_SECONDS + TOKEN_SECONDS * role.sampling.max_tokens
+        with pools.clock.doing("sampling"), pools.waits.on(f"a reply of role `{role.name}`", seconds=seconds):
             yield

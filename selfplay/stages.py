@@ -3,24 +3,25 @@
 `play_and_decide` is the one shape: every subject is played n times and each trajectory is decided
 by the game; `mutate` has failed attempts decided once more, for their children. Plays and decisions
 are two pools, so a test run never holds a place in the sampler. Records come back, and decisions are
-committed, in submission order, whatever finished first.
+committed, in submission order, whatever finished first. Subjects may come one by one: a new task is
+attempted as soon as it is committed (`offers`), while others are still proposed.
 
-Not here: which subjects (`loop`), grouping and learning (`batches`).
+Not here: which subjects (`loop`), how stages wait for one another (`flow`), grouping and learning (`batches`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from selfplay.choices import Parent
 from selfplay.errors import NotReady
-from selfplay.events import Event, Interrupt
-from selfplay.games import NO_TERMS, Game, Minted, Terms
+from selfplay.events import Event
+from selfplay.flow import each, in_order
+from selfplay.games import NO_TERMS, Game, Minted, Terms, undecided
 from selfplay.ledger import Ledger
 from selfplay.pools import Clock, Interrupted, OpenTools, Pools, play_place, toolboxes
 from selfplay.rollout import Play
@@ -30,6 +31,8 @@ __all__ = ["Clock", "Interrupted", "Pools"]
 
 Decide = Callable[[Trajectory], Awaitable[Minted]]
 """A trajectory's verdict and, for a valid proposal or a child, its task."""
+Told = Callable[["Played"], None]
+"""Called with each play once what it decides is committed, in submission order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,8 @@ class Played:
 class Progress:
     """How far a stage is, for the screen."""
 
-    total: int
+    total: int = 0
+    """Begun so far: grows where subjects come one by one."""
     sampled: bool = True
     """Are its trajectories of this step? Tokens that were counted before are not counted again."""
     done: int = 0
@@ -79,7 +83,7 @@ class Stint:
     verdict_stage: VerdictStage
     role: Role
     views: Mapping[str, Mapping[str, object]]
-    """Subject id -> prompt variables, in submission order."""
+    """Subject id -> prompt variables, in submission order; where subjects come one by one, of those that came."""
     count: int
     """Trajectories a subject."""
     decide: Decide
@@ -87,11 +91,6 @@ class Stint:
     """Of a role with tools."""
     label: str = ""
     """For the screen."""
-
-    @property
-    def places(self) -> list[tuple[str, int]]:
-        """(subject, index), in submission order."""
-        return [(subject, index) for subject in self.views for index in range(self.count)]
 
 
 async def propose(
@@ -103,10 +102,11 @@ async def propose(
     count: int,
     terms: Mapping[str, Terms] = NO_TERMS,
     stage: Stage = "propose",
+    told: Told | None = None,
 ) -> list[Played]:
     """`count` proposals on each seed, minted; only the stage `propose` makes tasks to be played.
 
-    `terms` are what is asked beside each subject, by its id.
+    `terms` are what is asked beside each subject, by its id; `told` hears of each proposal once it is committed.
     """
     subjects = {seed.id: seed for seed in seeds}
 
@@ -125,25 +125,34 @@ async def propose(
         tools=toolboxes(game, game.proposer, subjects),
         label="propose" if stage == "propose" else "dev propose",
     )
-    return await play_and_decide(pools, stint)
+    return await play_and_decide(pools, stint, told=told)
 
 
 async def attempt(
     pools: Pools,
     game: Game,
-    tasks: Sequence[Task],
+    tasks: Sequence[Task] | AsyncIterable[Task],
     *,
     step: int,
     count: int,
     terms: Mapping[str, Terms] = NO_TERMS,
+    beside: Terms = NO_TERMS,
     stage: Stage = "attempt",
     label: str = "",
 ) -> list[Played]:
     """`count` attempts on each task, judged. A task that several proposals share is attempted once.
 
-    `terms` are what is asked beside each task, by its id.
+    Tasks may come one by one. `terms` are what is asked beside each of them, by its id, and `beside` what is asked of
+    all; both are read when a task comes.
     """
-    subjects = {task.id: task for task in tasks}
+    subjects: dict[str, Task] = {}
+    views: dict[str, Mapping[str, object]] = {}
+
+    async def coming() -> AsyncIterator[str]:
+        async for task in each(tasks) if isinstance(tasks, Sequence) else tasks:
+            subjects[task.id] = task
+            views[task.id] = game.solver_view(task, terms={**terms.get(task.id, NO_TERMS), **beside})
+            yield task.id
 
     async def judge(trajectory: Trajectory) -> Minted:
         return Minted(verdict=await game.judge(trajectory, subjects[trajectory.subject_id]), task=None)
@@ -153,17 +162,17 @@ async def attempt(
         stage=stage,
         verdict_stage="judge",
         role=game.solver,
-        views={name: game.solver_view(task, terms=terms.get(name, NO_TERMS)) for name, task in subjects.items()},
+        views=views,
         count=count,
         decide=judge,
         tools=toolboxes(game, game.solver, subjects),
         label=label or ("attempt" if stage == "attempt" else "dev attempt"),
     )
-    return await play_and_decide(pools, stint)
+    return await play_and_decide(pools, stint, coming())
 
 
 async def hinted(
-    pools: Pools, game: Game, tasks: Sequence[Task], *, step: int, count: int, terms: Mapping[str, Terms]
+    pools: Pools, game: Game, tasks: AsyncIterable[Task], *, step: int, count: int, terms: Mapping[str, Terms]
 ) -> list[Played]:
     """`count` attempts with a hint on each task, for rewards that ask what a hint is worth.
 
@@ -171,13 +180,16 @@ async def hinted(
     """
     if not count:
         return []
-    helped = {task.id: {**terms.get(task.id, NO_TERMS), "hint": True} for task in tasks}
+    told: Terms = {"hint": True}
+    label = "attempt with a hint"
     return await attempt(
-        pools, game, tasks, step=step, count=count, terms=helped, stage="evaluate", label="attempt with a hint"
+        pools, game, tasks, step=step, count=count, terms=terms, beside=told, stage="evaluate", label=label
     )
 
 
-async def mutate(pools: Pools, game: Game, parents: Sequence[Parent], *, step: int) -> list[Played]:
+async def mutate(
+    pools: Pools, game: Game, parents: Sequence[Parent], *, step: int, told: Told | None = None
+) -> list[Played]:
     """A child of each failed attempt, where it is a task: nothing is sampled, the proposer is not paid for it."""
     if not parents:
         return []
@@ -188,8 +200,9 @@ async def mutate(pools: Pools, game: Game, parents: Sequence[Parent], *, step: i
     async def decide(attempt: Trajectory) -> Minted:
         return await game.mutate(subjects[attempt.id].task, attempt, step=step)
 
-    async def one(parent: Parent) -> Trajectory:
-        return parent.attempt
+    async def attempts() -> AsyncIterator[Callable[[], Awaitable[Trajectory]]]:
+        for parent in parents:
+            yield partial(_recorded, parent.attempt)
 
     stint = Stint(
         step=step,
@@ -201,11 +214,18 @@ async def mutate(pools: Pools, game: Game, parents: Sequence[Parent], *, step: i
         decide=decide,
         label="mutate",
     )
-    return await _decide_each(pools, stint, [partial(one, parent) for parent in parents], known=known)
+    return await _decide_each(pools, stint, attempts(), total=len(parents), known=known, told=told)
 
 
-async def play_and_decide(pools: Pools, stint: Stint) -> list[Played]:
-    """Every place of `stint`, played and decided, in submission order.
+async def _recorded(trajectory: Trajectory) -> Trajectory:
+    """One that was played before."""
+    return trajectory
+
+
+async def play_and_decide(
+    pools: Pools, stint: Stint, subjects: AsyncIterable[str] | None = None, *, told: Told | None = None
+) -> list[Played]:
+    """Every place of `stint`, played and decided, in submission order: of `subjects` as they come, or of its views.
 
     Raises:
         Interrupted: the run is to stop; everything recorded so far is kept.
@@ -222,15 +242,35 @@ async def play_and_decide(pools: Pools, stint: Stint) -> list[Played]:
     async def one(place: tuple[str, int]) -> Trajectory:
         return trajectories.get(place) or await _play(pools, stint, place, attempt=tried[place])
 
-    return await _decide_each(pools, stint, [partial(one, place) for place in stint.places], known=verdicts)
+    async def places() -> AsyncIterator[Callable[[], Awaitable[Trajectory]]]:
+        async for subject in subjects if subjects is not None else each(stint.views):
+            for index in range(stint.count):
+                yield partial(one, (subject, index))
+
+    total = None if subjects is not None else len(stint.views) * stint.count
+    return await _decide_each(pools, stint, places(), total=total, known=verdicts, told=told)
 
 
 async def _decide_each(
-    pools: Pools, stint: Stint, plays: Sequence[Callable[[], Awaitable[Trajectory]]], *, known: Mapping[str, Verdict]
+    pools: Pools,
+    stint: Stint,
+    plays: AsyncIterable[Callable[[], Awaitable[Trajectory]]],
+    *,
+    total: int | None,
+    known: Mapping[str, Verdict],
+    told: Told | None,
 ) -> list[Played]:
     """Each trajectory with what was decided about it, in order; `known` are the recorded verdicts."""
     ledger = pools.ledger
-    progress = Progress(total=len(plays), sampled=stint.count > 0)
+    progress = Progress(sampled=stint.count > 0)
+    data = {"total": total, "waits_for": "replies and their verdicts" if progress.sampled else "verdicts"}
+
+    async def jobs() -> AsyncIterator[Callable[[], Awaitable[Played]]]:
+        async for play in plays:
+            if not progress.total:
+                pools.observe(Event(kind="stage", step=stint.step, stage=stint.label, data=data))
+            progress.total += 1
+            yield partial(one, play)
 
     async def one(play: Callable[[], Awaitable[Trajectory]]) -> Played:
         trajectory = await play()
@@ -243,10 +283,7 @@ async def _decide_each(
         pools.observe(Event(kind="tick", step=stint.step, stage=stint.label, data=progress.after(played)))
         return played
 
-    waits = "replies and their verdicts" if progress.sampled else "verdicts"
-    data = {"total": len(plays), "waits_for": waits}
-    pools.observe(Event(kind="stage", step=stint.step, stage=stint.label, data=data))
-    return await in_order([one(play) for play in plays], _committer(pools, stint, known=known), pools.interrupt)
+    return await in_order(jobs(), _committer(pools, stint, known=known, told=told), pools.interrupt)
 
 
 async def _play(pools: Pools, stint: Stint, place: tuple[str, int], *, attempt: int) -> Trajectory:
@@ -262,14 +299,18 @@ async def _decide(pools: Pools, stint: Stint, trajectory: Trajectory) -> Played:
     fault was tried again before, and nobody decides about it.
     """
     if trajectory.fault is not None:
-        undecided = _undecided(trajectory, trajectory.fault, stage=stint.verdict_stage)
-        return Played(trajectory=trajectory, verdict=undecided)
+        why = f"the play was not finished: {trajectory.fault.message}"
+        verdict = undecided(trajectory, trajectory.fault, stage=stint.verdict_stage, why=why)
+        return Played(trajectory=trajectory, verdict=verdict)
     async with pools.workers:
         for attempt in range(1 + pools.retries):
             if pools.interrupt.level:
                 raise Interrupted
-            with pools.clock.doing("verification"):
+            began = time.monotonic()
+            what = f"a decision about the stage `{stint.label}`"
+            with pools.clock.doing("verification"), pools.waits.on(what, seconds=pools.decision_seconds):
                 minted = await stint.decide(trajectory)
+            minted = replace(minted, verdict=replace(minted.verdict, seconds=time.monotonic() - began))
             if minted.verdict.fault is None:
                 if minted.task is None:
                     pools.ledger.append(minted.verdict)
@@ -278,20 +319,9 @@ async def _decide(pools: Pools, stint: Stint, trajectory: Trajectory) -> Played:
     return Played(trajectory=trajectory, verdict=minted.verdict, task=minted.task)
 
 
-def _undecided(trajectory: Trajectory, fault: Fault, *, stage: VerdictStage) -> Verdict:
-    return Verdict(
-        trajectory_id=trajectory.id,
-        stage=stage,
-        valid=False,
-        passed=None,
-        reward=None,
-        reason="fault",
-        why=f"the play was not finished: {fault.message}",
-        fault=fault,
-    )
-
-
-def _committer(pools: Pools, stint: Stint, *, known: Mapping[str, Verdict]) -> Callable[[Played | None], list[Played]]:
+def _committer(
+    pools: Pools, stint: Stint, *, known: Mapping[str, Verdict], told: Told | None
+) -> Callable[[Played | None], list[Played]]:
     """Commits tasks in submission order; failures of the machine only once it is clear that most were not."""
     held: list[Played] = []
     fresh: dict[str, Task] = {}
@@ -309,9 +339,11 @@ def _committer(pools: Pools, stint: Stint, *, known: Mapping[str, Verdict]) -> C
             held.append(played)
             return [played]
         decided += 1
-        if played.task is None or played.trajectory.id in known:
-            return [played]
-        return [_settle(pools.ledger, stint, played, fresh)]
+        if played.task is not None and played.trajectory.id not in known:
+            played = _settle(pools.ledger, stint, played, fresh)
+        if told is not None:
+            told(played)
+        return [played]
 
     return commit
 
@@ -347,47 +379,3 @@ def _machine_failed(held: Sequence[Played]) -> NotReady:
         f"{len(held)} decisions in a row ended in a fault of the {fault.culprit} ({fault.where}): {fault.message}",
         hint="see what is wrong: selfplay doctor; then type the same run command again, nothing recorded is lost",
     )
-
-
-async def in_order(
-    jobs: Sequence[Awaitable[Played]],
-    commit: Callable[[Played | None], list[Played]],
-    interrupt: Interrupt,
-) -> list[Played]:
-    """Run `jobs` at once, hand each result to `commit` in their order, and return what it returns.
-
-    `commit(None)` closes the row. When one job fails the others are cancelled, but for `Interrupted`,
-    which lets those in flight finish; at interrupt level 2 everything is cancelled.
-    """
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    watcher = asyncio.ensure_future(_cancel_at_level_two(tasks, interrupt))
-    results: list[Played] = []
-    interrupted = False
-    try:
-        for task in tasks:
-            try:
-                played = await task
-            except Interrupted:
-                interrupted = True
-                continue
-            except asyncio.CancelledError:
-                if interrupt.level < 2:
-                    raise
-                interrupted = True
-                continue
-            results.extend(commit(played))
-        if interrupted:
-            raise Interrupted
-        results.extend(commit(None))
-        return results
-    finally:
-        for pending in (watcher, *tasks):
-            pending.cancel()
-        await asyncio.gather(watcher, *tasks, return_exceptions=True)
-
-
-async def _cancel_at_level_two(tasks: Sequence[asyncio.Task[Played]], interrupt: Interrupt) -> None:
-    while interrupt.level < 2:  # noqa: ASYNC110 (a signal handler may only set a number)
-        await asyncio.sleep(0.1)
-    for task in tasks:
-        task.cancel()

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfplay.errors import RunFailed
 from selfplay.events import Event
+from selfplay.pools import unpaused
 from selfplay.stages import Interrupted, Played, attempt, propose
 from selfplay.types import Save, Update, record
 
@@ -71,6 +72,7 @@ async def warm_up(run: Run) -> None:
     for index in range(done, plan.steps):
         if plan.check_every and index and index % plan.check_every == 0 and await _ready(run, index):
             break
+        await unpaused(run.pools)
         if run.pools.interrupt.level:
             raise Interrupted
         with run.pools.clock.doing("learning"):

@@ -19,18 +19,10 @@ from selfplay.ledger import Ledger
 Play = Callable[..., Outcome]
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, play: Play) -> Path:
-    """Six steps of the toy game, two of which change the weights; not to be changed."""
-    folder = tmp_path_factory.mktemp("audited") / "toy"
-    play(folder, "run.keep_saves=9", steps=6)
-    return folder
-
-
 @pytest.fixture
-def folder(tmp_path: Path, played: Path) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(played, tmp_path / "toy"))
+def folder(tmp_path: Path, six_steps: Path) -> Path:
+    """A copy of the run of six steps."""
+    return Path(shutil.copytree(six_steps, tmp_path / "toy"))
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from selfplay.audit import audit
-from selfplay.batches import batch_again, batch_of, cells_of, groups_of, sample_of
+from selfplay.batches import batch_again, batch_of, cells_of, groups_of, sample_of, stale
 from selfplay.errors import RunFailed
 from selfplay.learner.batch import informative
 from selfplay.learner.estimators import ESTIMATORS, Estimator, by_group
@@ -209,6 +210,17 @@ def test_a_member_at_its_cell_s_mean_still_counts() -> None:
     assert {sample.group_id for sample in found.samples} == {groups[0].id}
     assert [sample.advantage for sample in found.samples] == [0.5, 0.0, -0.5]
     assert informative(found.samples) == [0, 1, 2]
+
+
+def test_what_is_older_than_allowed_is_left_out_and_counted() -> None:
+    fresh, old = played("a", 1.0), played("b", -1.0)
+    old = replace(old, trajectory=replace(old.trajectory, policy_version=(3, 5)))
+    fresh = replace(fresh, trajectory=replace(fresh.trajectory, policy_version=(4, 5)))
+    plays = [fresh, old]
+    found = batch_of(0, plays, grouped(plays), train_roles=("solver",), temperature=1.0, oldest=4)
+    assert [sample.trajectory_id for sample in found.samples] == ["a"]
+    assert stale(plays, oldest=4) == {"b"}
+    assert stale(plays, oldest=3) == set()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -7,8 +7,6 @@ import io
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,8 +23,9 @@ from selfplay.replay import replay
 from selfplay.reverify import stored_attempts
 from selfplay.salvage import salvage
 from selfplay.types import Choice, Verdict
-from selfplay.views import inspect, inspect_text
+from selfplay.views import inspect, inspect_data, inspect_text
 from selfplay.views.inspect import step_plays
+from tests import forked
 
 Play = Callable[..., Outcome]
 
@@ -128,7 +127,7 @@ def test_a_child_is_shown_beside_what_it_was_made_of(run: Path) -> None:
         attempts = inspect.attempts_on(reader, child.id)
         page = drawn(inspect_text.task_page(child, seed=None, attempts=attempts, origin=origin))
         on_child = drawn(inspect_text.attempt_page(attempts[0], task=child, origin=origin))
-        data = inspect.mutation_data(inspect.step_plays(reader, choice.step).mutations[0], content=False)
+        data = inspect_data.mutation_data(inspect.step_plays(reader, choice.step).mutations[0], content=False)
     assert f"{origin.id[:12]}  {child.id[:12]}" in listing
     assert "child     valid (valid): " in attempt
     assert f"parent    task {choice.subject_id[:12]}, its attempt {origin.id[:12]}" in page
@@ -176,8 +175,7 @@ def test_a_kill_at_a_child_loses_and_repeats_nothing(
         step = next(choice.step for choice, verdict in mutations(reader) if verdict.valid)
     parts, checkout = tmp_path / "parts", Path(__file__).parent.parent
     where = [str(checkout), str(parts), str(step), stage, kind]
-    command = [sys.executable, "-c", KILLED, *where, *small, f"run.steps={STEPS}", *SETS]
-    killed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    killed = forked.run(KILLED, [*where, *small, f"run.steps={STEPS}", *SETS])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert play(parts, *SETS, steps=STEPS).stop == "done"
     assert whole_of(parts) == whole_of(run)

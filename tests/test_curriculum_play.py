@@ -226,6 +226,20 @@ def test_rounds_of_a_ledger_without_the_term_go_by_place() -> None:
     assert [[choice.index for choice in of_round(placed, refill, n=2)] for refill in range(3)] == [[0, 1], [2, 3], []]
 
 
+def test_a_ladder_over_the_length_of_words(tmp_path: Path, play: Play) -> None:
+    options = 'curriculum.options={level="length", enough=1, unlock=0.0, review=0.0}'
+    play(tmp_path / "run", "curriculum.choose=ladder", options, steps=4)
+    with Ledger.read(tmp_path / "run") as reader:
+        lengths = {seed.id: seed.payload["length"] for seed in reader.seeds()}
+        for step in range(4):
+            asked = {lengths[choice.subject_id] for choice in reader.choices(step)}
+            below = [task for before in range(step) for task in reader.tasks(before)]
+            reached = max((lengths[task.seed_id] for task in below), default=0)
+            assert max(asked) <= reached + 1
+            assert all(choice.terms == {} and "rung" in choice.why for choice in reader.choices(step))
+    whole_of(tmp_path / "run")
+
+
 def test_a_refused_curriculum_leaves_no_run(tmp_path: Path, play: Play) -> None:
     with pytest.raises(UserError, match="asks for strategy `direct`, which game `echo` does not have"):
         play(tmp_path / "run", "curriculum.choose=ladder", steps=1)

@@ -24,18 +24,10 @@ Configured = Callable[..., Config]
 OTHER = "learner.lr=0.002"
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, play: Play) -> Path:
-    """Six steps of the toy game with the saves after steps 1, 3 and 5; not to be changed."""
-    folder = tmp_path_factory.mktemp("forked") / "old"
-    play(folder, "run.keep_saves=9", steps=6)
-    return folder
-
-
 @pytest.fixture
-def parent(tmp_path: Path, played: Path) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(played, tmp_path / "old"))
+def parent(tmp_path: Path, six_steps: Path) -> Path:
+    """A copy of the run of six steps."""
+    return Path(shutil.copytree(six_steps, tmp_path / "old"))
 
 
 @pytest.fixture

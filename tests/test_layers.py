@@ -19,6 +19,10 @@ GROUND = {"types", "errors", "__version__"}
 LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "parts", "plan", "build", "replay"} | {
     "players",
     "pools",
+    "ahead",
+    "waits",
+    "flow",
+    "offers",
     "fork",
     "audit",
     "salvage",
@@ -28,6 +32,9 @@ LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "p
     "reverify",
     "evaluation",
     "choices",
+    "control",
+    "seat",
+    "samplers",
 }
 """The loop and what it is made of: they may import everything but the command line."""
 

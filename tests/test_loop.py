@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +12,7 @@ import pytest
 from selfplay.build import Outcome
 from selfplay.events import Event, Interrupt
 from selfplay.ledger import Ledger
+from tests import forked
 
 Play = Callable[..., Outcome]
 
@@ -49,7 +47,8 @@ def test_every_step_leaves_its_whole_story(tmp_path: Path, play: Play) -> None:
             minted = ledger.verdicts(step, "propose", "mint")
             graded = ledger.verdicts(step, "propose", "grade")
             assert set(minted) == set(graded) == {p.id for p in proposals}
-            assert all(v.reason and v.why for v in minted.values())
+            assert all(v.reason and v.why and v.seconds > 0 for v in minted.values())
+            assert not any(v.seconds for v in graded.values())
             tasks = ledger.tasks(step)
             attempts = ledger.trajectories(step, "attempt")
             assert len(attempts) == 4 * len(tasks)
@@ -100,22 +99,25 @@ def test_kill_9_at_any_moment_then_the_same_command_finishes_the_same_run(
     play(tmp_path / "whole", steps=steps)
     folder = tmp_path / "killed"
     checkout = Path(__file__).parent.parent
-    command = [sys.executable, "-c", CHILD, str(checkout), str(folder), *small, f"run.steps={steps}"]
+    words = [str(checkout), str(folder), *small, f"run.steps={steps}"]
     kills = 0
     for attempt in range(30):
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        log = tmp_path / "log"
+        with log.open("wb") as stderr:
+            child = forked.Forked(CHILD, words, stderr=stderr)
         deadline = time.monotonic() + 60
         before = closed(folder)
         # note: the moment is counted in closed steps, so that a slow machine is killed as often as a fast one.
         while child.poll() is None and time.monotonic() < deadline:
             if closed(folder) > before + (attempt % 3):
-                os.kill(child.pid, signal.SIGKILL)
+                child.send_signal(signal.SIGKILL)
                 break
-            time.sleep(0.003)
-        _, stderr = child.communicate(timeout=60)
-        if child.returncode == 0:
+            time.sleep(0.01)
+        code = child.wait(timeout=60)
+        child.stdout.close()
+        if code == 0:
             break
-        assert child.returncode == -signal.SIGKILL, stderr.decode()
+        assert code == -signal.SIGKILL, log.read_text()
         kills += 1
     assert closed(folder) == steps - 1
     assert kills >= 3

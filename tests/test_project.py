@@ -10,16 +10,6 @@ from selfplay.types import Tools
 
 
 @pytest.fixture
-def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project folder, which is the current one."""
-    for name in ("SELFPLAY_PROJECT", "SELFPLAY_RUNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "selfplay.toml").write_text("")
-    return tmp_path
-
-
-@pytest.fixture
 def project(project_folder: Path) -> Project:
     return find_project(explicit=None)
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from selfplay.build import assemble
 from selfplay.config import Config
 from selfplay.errors import NotReady
 from selfplay.events import Interrupt, ignore
+from selfplay.flow import each, in_order
 from selfplay.games.echo import EchoGame
 from selfplay.ledger import Ledger
 from selfplay.project import Project
-from selfplay.stages import Clock, Interrupted, Played, Progress, in_order
+from selfplay.stages import Clock, Interrupted, Played, Progress
 from selfplay.types import Fault, Stop, Task, Trajectory, Turn, Verdict
 
 BROKEN = Fault(culprit="sandbox", where="sandbox.create", message="the engine does not answer")
@@ -110,7 +112,7 @@ def test_results_come_in_the_order_of_the_jobs() -> None:
         return [] if played is None else [played]
 
     async def main() -> list[Any]:
-        return await in_order([job(i) for i in range(4)], commit, Interrupt())
+        return await in_order(each([partial(job, i) for i in range(4)]), commit, Interrupt())
 
     assert asyncio.run(main()) == [0, 1, 2, 3]
 
@@ -127,7 +129,7 @@ def test_level_two_cancels_what_is_in_flight() -> None:
             interrupt.press()
             await asyncio.sleep(3600)
 
-        await in_order([forever(), press()], lambda played: [], interrupt)
+        await in_order(each([forever, press]), lambda played: [], interrupt)
 
     with pytest.raises(Interrupted):
         asyncio.run(asyncio.wait_for(main(), timeout=10))

@@ -32,9 +32,14 @@ class Table(BaseModel):
 class Run(Table):
     """The run as a whole."""
 
-    game: str = key("code", "What is played: `code` or `echo`.")
+    game: str = key("code", "What is played: `code`, `search` or `echo`.")
     seed: int = key(0, "Keys every random draw.", ge=0)
     steps: int = key(10, "Steps to play in all; more of them prolong a run.", affects_results=False, ge=0)
+    staleness: int = key(
+        0,
+        "Steps that are played ahead of the one that is learnt from, by a sampler with a copy of the weights; 0: none.",
+        ge=0,
+    )
     save_every: int = key(1, "Steps between two saves of weights and optimizer.", affects_results=False, ge=1)
     keep_saves: int = key(
         2,
@@ -48,13 +53,21 @@ class Game(Table):
     """Where the game's seeds come from, and what a bug must reach."""
 
     source: str = key(
-        "pypi:toolz==1.2.0", "`pypi:NAME==VERSION`, a git URL or a folder (relative to the project); unused by `echo`."
+        "pypi:toolz==1.2.0", "`pypi:NAME==VERSION`, a git URL or a folder (relative to the project), of `code`."
     )
     requirements: tuple[str, ...] = key(
         (), "What its tests require beside its own metadata, as pinned wheels, e.g. `hypothesis>=6`."
     )
     max_lines: int = key(30, "Longest function that is played, in lines.", ge=1)
     held_out: float = key(0.3, "Share of the seeds that is never trained on.", ge=0.0, lt=1.0)
+    corpus: str = key(
+        "python-docs", "Corpus of `search`; another than `python-docs` is there before: `selfplay corpus add`."
+    )
+    answers: int = key(2000, "Answers that are drawn from the corpus: the seeds of `search`.", ge=2)
+    options: Options = key({}, "Rules and checks of `search`, e.g. `{searches = 2, noise = 1, closed_book = false}`.")
+    hidden_share: float = key(
+        0.0, "Share of a task's failing tests that decide and that a solver with tools is not told of.", ge=0.0, lt=1.0
+    )
     min_passing_tests: int = key(
         0, "A bug counts where more than this many tests of the suite are stable on the clean tree.", ge=0
     )
@@ -109,7 +122,17 @@ class Play(Table):
 class Policy(Table):
     """How tokens are sampled."""
 
-    kind: Literal["local"] = key("local", "Backend: `local` samples in torch from the learner's own weights.")
+    backend: Literal["local", "vllm", "openai"] = key(
+        "local",
+        "`local` samples in torch from the learner's own weights, `vllm` from a copy in an engine of its own; "
+        "`openai` asks an endpoint, from which nothing is learnt.",
+    )
+    options: Options = key(
+        {},
+        "Constants of `policy.backend`, e.g. `{python = 'ENV/bin/python'}` for `vllm`, `{url = 'http://HOST/v1'}` for "
+        "`openai`.",
+        affects_results=False,
+    )
     model: str = key("smollm2-135m", "An alias, a Hugging Face id or a folder; `toy` is a two-layer random one.")
     max_rows: int = key(32, "Replies sampled at the same time.", affects_results=False, ge=1)
     threads: int = key(0, "Threads of torch; 0: one a core.", affects_results=False, ge=0)
@@ -145,7 +168,8 @@ class Learner(Table):
     dtype: Literal["bfloat16", "float32"] = key("bfloat16", "Type of the forward pass; parameters stay float32.")
     estimator: str = key(
         "grpo",
-        "Advantages: `grpo`, `dr_grpo`, `rloo`, `batch_std`, `dr_mas`, `spiral`, `raw`, or `module:function`.",
+        "Advantages: `grpo`, `dr_grpo`, `rloo`, `batch_std`, `dr_mas`, `spiral`, `raw`, or `module:function`; two with "
+        "a comma are the proposer's and the solver's.",
     )
     loss: str = key(
         "token_mean",
@@ -155,8 +179,10 @@ class Learner(Table):
     clip_high: float = key(0.28, "The probability ratio is clipped above 1 + this.", ge=0.0)
     kl: float = key(0.0, "Weight of the divergence from the post-warm-up weights; 0: none.", ge=0.0)
     kl_estimator: Literal["k1", "k2", "k3"] = key("k3", "How that divergence is estimated.")
-    correction: Literal["none", "token_truncated", "sequence_truncated", "icepop", "sequence_masked"] = key(
-        "none", "Importance weights for a sampler whose probabilities differ from the learner's."
+    correction: Literal["auto", "none", "token_truncated", "sequence_truncated", "icepop", "sequence_masked"] = key(
+        "auto",
+        "Importance weights for a sampler whose probabilities differ from the learner's; `auto`: `token_truncated` "
+        "where the sampler has a copy of the weights, else none.",
     )
     optimizer: Literal["adamw", "adamw8bit"] = key("adamw", "`adamw8bit` keeps moments in 8 bits.")
     ramp: int = key(0, "Updates of play over which the learning rate rises.", ge=0)

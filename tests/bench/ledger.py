@@ -35,7 +35,7 @@ from sqlite_utils import Database
 from selfplay.curriculum import uniform
 from selfplay.ledger import Ledger, Reader
 from selfplay.types import record
-from selfplay.views import inspect
+from selfplay.views import inspect, inspect_data
 
 APPENDED = 20_000
 """Trajectories that go in through the ledger before the file is grown by copies."""
@@ -262,7 +262,7 @@ def questions(folder: Path) -> None:
 
     def look(reader: Reader) -> None:
         _, found = inspect.identify(reader, proposal[:10])
-        inspect.proposal_data(inspect.proposal_of(reader, reader.trajectory(found)), content=True)
+        inspect_data.proposal_data(inspect.proposal_of(reader, reader.trajectory(found)), content=True)
 
     asked: dict[str, Callable[[Reader], object]] = {"status": Reader.status, "choice": choose, "inspect": look}
     words = {"status": ["status", str(folder)], "inspect": ["inspect", str(folder), proposal[:10]]}
