@@ -20,7 +20,7 @@ import os
 import signal
 import string
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,23 +132,23 @@ def script_the_code_game() -> None:
     local.LocalPolicy.sample = sample  # type: ignore[method-assign]
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """The command line behind `--`, with the crash in front of it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--at")
     parser.add_argument("--when", choices=("before", "after", "half"), default="before")
     parser.add_argument("--nth", type=int, default=1)
     parser.add_argument("--scripted", action="store_true")
-    split = sys.argv.index("--")
-    asked = parser.parse_args(sys.argv[1:split])
+    split = words.index("--")
+    asked = parser.parse_args(words[:split])
     if asked.scripted:
         script_the_code_game()
     if asked.at:
         crash_at(asked.at, when=asked.when, nth=asked.nth)
     from selfplay.cli import main as selfplay
 
-    return selfplay(sys.argv[split + 1 :])
+    return selfplay(words[split + 1 :])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -24,9 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.ledger import Ledger
+from tests.forked import Forked
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
+CHILD = f"import sys; sys.path.insert(0, {str(HERE)!r}); import child; sys.exit(child.main(sys.argv[1:]))"
+"""`child.py` in a fork."""
 
 TINY = ("play.proposals=4", "play.attempts=4", "play.min_viable=2", "curriculum.seeds=2", "run.save_every=3")
 DEADLINE_SECONDS = 900.0
@@ -90,7 +93,7 @@ class Crash:
 class Launch:
     """One process of the command; its events are read as they come."""
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
+    def __init__(self, words: Sequence[str], *, forked: bool, env: Mapping[str, str], log: Path) -> None:
         self.log = log
         self.events: list[Event] = []
         self.began = time.monotonic()
@@ -99,9 +102,15 @@ class Launch:
         self._news = threading.Condition()
         self._ended = False
         with log.open("ab") as stderr:
-            self.process = subprocess.Popen(
-                argv, env=dict(env), cwd=PROJECT, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
-            )
+            if forked:
+                self.process: Forked | subprocess.Popen[bytes] = Forked(
+                    CHILD, words, stderr=stderr, env=env, cwd=PROJECT
+                )
+            else:
+                argv = [sys.executable, *words]
+                self.process = subprocess.Popen(
+                    argv, env=dict(env), cwd=PROJECT, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
+                )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -187,19 +196,20 @@ class Chain:
 
     def launch(self, *words: str, crash: Crash | None = None) -> Launch:
         """Start the command; it resumes where the run was begun before."""
-        argv = [sys.executable, "-m", "selfplay"]
+        start = ["-m", "selfplay"]
         if crash or self.setup.scripted:
-            argv = [sys.executable, str(HERE / "child.py")]
-            argv += ["--at", crash.at, "--when", crash.when, "--nth", str(crash.nth)] if crash else []
-            argv += ["--scripted"] if self.setup.scripted else []
-            argv += ["--"]
+            # note: what ends inside a function of the command needs no imports of its own.
+            start = [] if crash else [str(HERE / "child.py")]
+            start += ["--at", crash.at, "--when", crash.when, "--nth", str(crash.nth)] if crash else []
+            start += ["--scripted"] if self.setup.scripted else []
+            start += ["--"]
         logs = self.log_folder or self.runs
         logs.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "SELFPLAY_RUNS": str(self.runs)}
         if self.cache is not None:
             env["SELFPLAY_CACHE"] = str(self.cache)
         own = ("run", *self.setup.words, "--name", self.name, "--json", *words)
-        launch = Launch([*argv, *own], env=env, log=logs / f"{self.name}.log")
+        launch = Launch([*start, *own], forked=crash is not None, env=env, log=logs / f"{self.name}.log")
         self.pids.append(launch.process.pid)
         return launch
 

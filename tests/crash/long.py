@@ -28,6 +28,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent.parent))
+
 from compared import differences
 from harness import Chain, Played, Setup, kill_at_random, write_package
 

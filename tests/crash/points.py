@@ -39,6 +39,7 @@ STAGES = (
     Crash(at="selfplay.loop:propose", when="after"),
     Crash(at="selfplay.loop:attempt", when="after"),
     Crash(at="selfplay.loop:grade", when="after"),
+    Crash(at="selfplay.loop:play_step", when="after"),
     Crash(at="selfplay.loop:batch_of", when="after"),
     Crash(at="selfplay.learner.trainer:Trainer.update"),
     Crash(at="selfplay.learner.trainer:Trainer.update", when="after"),
