@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -15,11 +14,12 @@ import pytest
 
 from selfplay.cache import cache_folder
 from selfplay.games.code import edits
-from selfplay.games.code.source import Repository, digest_of, fetch
+from selfplay.games.code.source import fetch
 from selfplay.games.code.swebench import Packed, gradable, rows
 from selfplay.ledger import Ledger
 from selfplay.reverify import stored_attempts
 from selfplay.types import Task, Trajectory, Verdict
+from tests.experts.export import digest, written
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -45,20 +45,6 @@ def git_apply(folder: Path, diff: str) -> None:
     subprocess.run(["git", "apply", "-"], cwd=folder, input=diff, text=True, check=True)
 
 
-def tree(repository: Repository, folder: Path) -> Path:
-    """The clean tree, written out."""
-    for path in repository.files:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes((repository.root / path).read_bytes())
-    return folder
-
-
-def digest(folder: Path) -> str:
-    """Of what lies in it."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return digest_of({str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files})
-
-
 def test_patches_lead_from_the_clean_tree_to_the_base_and_back(
     packed: Packed, stored: list[tuple[Trajectory, Task, Verdict]], tmp_path: Path
 ) -> None:
@@ -66,7 +52,7 @@ def test_patches_lead_from_the_clean_tree_to_the_base_and_back(
     found = list(rows(list(tasks.values()), packed=packed))
     assert [row["task_id"] for row in found] == list(tasks)
     for number, row in enumerate(found):
-        folder = tree(packed.repository, tmp_path / str(number))
+        folder = written(packed.repository, tmp_path / str(number))
         assert digest(folder) == row["source_tree"] == packed.repository.digest
         git_apply(folder, row["bug_patch"])
         assert digest(folder) == row["base_commit"] != row["source_tree"]
@@ -107,7 +93,7 @@ def test_the_harness_agrees(packed: Packed, stored: list[tuple[Trajectory, Task,
     for number, (attempt, task, verdict) in enumerate(stored):
         [row] = rows([task], packed=packed)
         spec = make_test_spec(row)
-        folder = tree(packed.repository, tmp_path / str(number))
+        folder = written(packed.repository, tmp_path / str(number))
         git_apply(folder, row["bug_patch"])
         git_apply(folder, row["test_patch"])
         repair = edits.parse(attempt.reply, source=task.payload["buggy"])
