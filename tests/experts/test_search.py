@@ -126,5 +126,26 @@ def test_experts_play_ten_turns_and_all_others_are_refused(
         assert update.skipped is None
 
 
+@pytest.mark.slow
+def test_a_ladder_over_hops(tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFPLAY_CACHE", str(tmp_path / "cache"))
+    made("towns")
+    at = staged(tmp_path, project)
+    sets = (
+        *("game.corpus=towns", "game.answers=40", "game.options={hops=2}", "curriculum.seeds=4", "play.attempts=2"),
+        *("curriculum.choose=ladder", "run.steps=2"),
+        'curriculum.options={level="hop", enough=1, unlock=0.5, review=0.0}',
+    )
+    with scripted(SearchCast(proposers={"quick": proposer()}, solvers={"quick": solver()})):
+        folder = tmp_path / "runs" / "search"
+        execute(config(at, *sets), project=at, folder=folder, observe=ignore, interrupt=Interrupt())
+    with Ledger.read(folder) as ledger:
+        assert ledger.check() == ()
+        assert ledger.tasks(0), "what is solved on the first rung unlocks the second"
+        hops = {seed.id: seed.payload["hop"] for seed in ledger.seeds()}
+        asked = [{hops[choice.subject_id] for choice in ledger.choices(step)} for step in range(2)]
+    assert asked == [{1}, {2}]
+
+
 def _who(reply: str) -> str:
     return reply.split(".")[0].removeprefix("I am ")
