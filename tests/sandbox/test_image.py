@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import docker
 import docker.errors
@@ -25,23 +26,24 @@ from selfplay.sandbox.recipe import Recipe, load_recipe
 from selfplay.sandbox.wheels import Wheel
 
 pytestmark = pytest.mark.docker
+OURS = uuid4().hex
+"""In all that goes into an image here, so that no other process makes, uses or removes the same one."""
+ONE, TWO = f"one {OURS}".encode(), f"two {OURS}".encode()
+MADE: list[str] = []
+"""Images to be removed, the upper ones first."""
 
 
 @pytest.fixture
 def api(need: Callable[[str], None]) -> Iterator[Any]:
-    """A client; images made meanwhile are removed, as far as they bear names that only these tests give."""
+    """A client; what these tests made is removed, and nothing else: other processes may be at work beside them."""
     need("docker")
     client = connect(timeout_seconds=60.0)
-    before = {image["Id"] for image in client.images()}
     yield client
-    for image in client.images():
-        tags = image["RepoTags"] or ["<none>:<none>"]
-        if image["Id"] not in before and tags[0].startswith(("selfplay-plain:", "selfplay-python-with:", "<none>")):
-            with contextlib.suppress(docker.errors.APIError):
-                client.remove_image(image["Id"], force=tags[0] != "<none>:<none>")
-    for content in (b"one", b"two"):
-        with contextlib.suppress(docker.errors.ImageNotFound):
-            client.remove_image(f"selfplay-base:{sha256(tarred(content)).hexdigest()[:16]}", force=True)
+    made = [f"selfplay-base:{sha256(tarred(content)).hexdigest()[:16]}" for content in (ONE, TWO)]
+    for image in (*MADE, *made):
+        with contextlib.suppress(docker.errors.APIError):
+            client.remove_image(image, force=True)
+    MADE.clear()
     client.close()
 
 
@@ -56,7 +58,7 @@ def plain(tmp_path: Path) -> Recipe:
     folder = tmp_path / "recipes" / "plain"
     folder.mkdir(parents=True)
     (folder / "sandbox.toml").write_text("[limits]\npids = 10\n")
-    (folder / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nCOPY site/pytest/__init__.py /pytest.py\n")
+    (folder / "Dockerfile").write_text(f"ARG BASE\nFROM ${{BASE}}\nCOPY site/pytest/__init__.py /pytest.py\n# {OURS}\n")
     return load_recipe("plain", folder=tmp_path / "recipes")
 
 
@@ -75,11 +77,13 @@ def rootfs(path: Path, content: bytes) -> Path:
     return path
 
 
-def wheel(content: bytes = b"VALUE = 41\n", *, tag: str = "py3-none-any", module: str = "planted_dep") -> Wheel:
+def wheel(content: bytes = b"VALUE = 41", *, tag: str = "py3-none-any", module: str = "planted_dep") -> Wheel:
     """A wheel of one module, in the cache."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
-        file.writestr(zipfile.ZipInfo(f"{module}.py"), content)  # note: with no clock, so that it is the same again
+        file.writestr(
+            zipfile.ZipInfo(f"{module}.py"), content + f"  # {OURS}\n".encode()
+        )  # note: with no clock, so that it is the same again
     pin = sha256(packed.getvalue()).hexdigest()
     made = Wheel(name="dep", version="1.0", filename=f"dep-1.0-{tag}.whl", sha256=pin)
     made.path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,13 +93,14 @@ def wheel(content: bytes = b"VALUE = 41\n", *, tag: str = "py3-none-any", module
 
 def test_a_root_file_system_becomes_the_base(api: Any, plain: Recipe, tmp_path: Path) -> None:
     said: list[str] = []
-    tag = build_image(plain, rootfs=rootfs(tmp_path / "one.tar", b"one"), say=said.append)
+    tag = build_image(plain, rootfs=rootfs(tmp_path / "one.tar", ONE), say=said.append)
     assert tag == image_tag(plain, tool_environment(plain.tools))
     assert any(line.startswith("importing") for line in said)
     first = api.inspect_image(tag)["Id"]
+    MADE.extend((tag, first))
     assert build_image(plain) == tag, "it is there"
     assert api.inspect_image(tag)["Id"] == first
-    build_image(plain, rootfs=rootfs(tmp_path / "two.tar", b"two"))
+    build_image(plain, rootfs=rootfs(tmp_path / "two.tar", TWO))
     assert api.inspect_image(tag)["Id"] != first, "a base that is given is used"
 
 
@@ -114,7 +119,9 @@ def test_equal_wheels_are_one_layer_and_sandboxes_have_them(api: Any) -> None:
     recipe, said = load_recipe(), []
     tag = layered_image(recipe, [wheel()], say=said.append)
     assert (layered_image(recipe, [wheel()], say=said.append), len(said)) == (tag, 1)
-    assert layered_image(recipe, [wheel(b"VALUE = 42\n")]) != tag
+    other = layered_image(recipe, [wheel(b"VALUE = 42")])
+    MADE.extend((tag, other))
+    assert other != tag
     assert layered_image(recipe, []) == image_tag(recipe, tool_environment(recipe.tools))
 
     async def main() -> str:
@@ -134,10 +141,10 @@ def test_equal_wheels_are_one_layer_and_sandboxes_have_them(api: Any) -> None:
 def test_wheels_that_do_not_fit_are_refused_with_the_way_out(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selfplay.sandbox.image._python_version", lambda: "3.99")
     with pytest.raises(NotReady, match=r"for Python 3.99, and the image has 3\.") as caught:
-        layered_image(load_recipe(), [wheel(b"A = 1\n", tag="cp399-cp399-linux_x86_64")])
+        layered_image(load_recipe(), [wheel(b"A = 1", tag="cp399-cp399-linux_x86_64")])
     assert caught.value.hint == "selfplay sandbox build --base python:3.99-slim"
     with pytest.raises(NotReady, match="have pytest already"):
-        layered_image(load_recipe(), [wheel(b"A = 1\n", module="pytest/__init__")])
+        layered_image(load_recipe(), [wheel(b"A = 1", module="pytest/__init__")])
 
 
 def test_the_engines_disk(api: Any) -> None:

@@ -15,6 +15,7 @@ from selfplay.games.code.bugs import Target
 from selfplay.games.code.checks import Grounds, Thresholds
 from selfplay.games.code.mutants import measure
 from selfplay.games.code.mutate import Mutation
+from selfplay.games.code.source import is_folder
 from selfplay.games.code.survey import Function, Rules, Survey
 from selfplay.games.code.verify import Budget, Verifier
 from selfplay.types import Seed, digest, draw, record
@@ -151,8 +152,12 @@ class Opened:
 
 
 def _seeds(functions: Sequence[Function], *, source: str, held_out: float) -> tuple[Seed, ...]:
-    """Seeds in the survey's order; the share with the smallest draws of their ids is held out."""
-    ids = [digest("seed", NAME, source, f.path, f.qualname, f.source, list(f.tests)) for f in functions]
+    """Seeds in the survey's order; the share with the smallest draws of their ids is held out.
+
+    A folder counts by its name, so that what is held out is the same wherever it lies.
+    """
+    called = Path(source).expanduser().resolve().name if is_folder(source) else source
+    ids = [digest("seed", NAME, called, f.path, f.qualname, f.source, list(f.tests)) for f in functions]
     num_held_out = min(round(held_out * len(ids)), len(ids) - 1)
     kept_back = set(sorted(ids, key=lambda one: draw("split", one))[:num_held_out])
     return tuple(
