@@ -32,7 +32,9 @@ def sft(reader: Reader) -> Iterator[dict[str, Any]]:
             verdicts = reader.verdicts(step, stage, decided)
             for play in reader.trajectories(step, stage):
                 verdict = verdicts.get(play.id)
-                if verdict is not None and (verdict.passed if stage == "attempt" else verdict.valid):
+                # note: a proposal for which no model was asked has no turns.
+                good = verdict is not None and (verdict.passed if stage == "attempt" else verdict.valid)
+                if verdict is not None and good and play.turns:
                     yield {"messages": messages(play.turns), **_facts(play, verdict, side)}
 
 

@@ -1,0 +1,112 @@
+"""Under which licence what a run was made from stands, as its source says itself.
+
+Read from the tree: the licence expression, field or classifiers of PKG-INFO or METADATA, `project.license` of
+pyproject.toml, and the first line of a licence file. What a source does not say is said to be unknown, never guessed.
+
+Not here: legal advice.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from selfplay.errors import SelfplayError
+from selfplay.exports.seam import Asked
+from selfplay.types import record
+
+if TYPE_CHECKING:
+    from selfplay.config import Config
+    from selfplay.project import Project
+
+UNKNOWN = "unknown"
+KNOWN = ("apache-2.0", "bsd-2-clause", "bsd-3-clause", "gpl-3.0", "isc", "lgpl-3.0", "mit", "mpl-2.0", "unlicense")
+"""What the header of a card may name; all else is `other`."""
+FILES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENSE.rst", "LICENCE", "LICENCE.txt", "COPYING", "COPYING.txt")
+
+
+@record
+class Source:
+    """One thing that seeds come from."""
+
+    name: str
+    licence: str
+    """As it says itself; `unknown` where it does not."""
+    digest: str
+    """Of its files; empty where it has none, or where it could not be read."""
+    note: str = ""
+    """Why it could not be read."""
+
+
+def sources(asked: Asked) -> tuple[Source, ...]:
+    """What the run's seeds come from, game by game; a source that cannot be had any more is named all the same."""
+    from selfplay.config import from_run
+    from selfplay.mix import alone
+
+    config = from_run(asked.reader.folder, project=asked.project, environ={})
+    return tuple(_source(single, asked.project) for single in alone(config))
+
+
+def _source(config: Config, project: Project) -> Source:
+    """Of a run of one game."""
+    from selfplay.evaluation.tasks import digest_of, source_in_words
+
+    name, game = source_in_words(config), config.run.game
+    try:
+        digest = digest_of(config, project) or ""
+        licence = _of_code(config, project) if game == "code" else UNKNOWN
+    except SelfplayError as error:
+        return Source(name=name, licence=UNKNOWN, digest="", note=error.message)
+    if game == "code":
+        return Source(name=name, licence=licence, digest=digest)
+    if game == "search":
+        note = "a corpus does not say its documents' licences"
+        return Source(name=name, licence=UNKNOWN, digest=digest, note=note)
+    return Source(name=name, licence="none needed", digest=digest, note="made by a program")
+
+
+def _of_code(config: Config, project: Project) -> str:
+    from selfplay.cache import cache_folder
+    from selfplay.games.code.source import fetch
+    from selfplay.grounds import source_of
+
+    return licence_of(fetch(source_of(config, project), cache=cache_folder()).root)
+
+
+def licence_of(tree: Path) -> str:
+    """What a tree says of its licence; `unknown` where it says nothing."""
+    return next((text for text in _told(tree) if text and text.upper() != "UNKNOWN"), UNKNOWN)
+
+
+def header_of(found: tuple[Source, ...]) -> str:
+    """The one word that the header of a card has for them."""
+    words = {source.licence.lower() for source in found}
+    return next(iter(words)) if len(words) == 1 and words <= set(KNOWN) else "other"
+
+
+def _told(tree: Path) -> Iterator[str]:
+    for file in (tree / "PKG-INFO", *sorted(tree.glob("*.egg-info/PKG-INFO"))):
+        if file.is_file():
+            head = HeaderParser().parsestr(file.read_text(encoding="utf-8", errors="replace"))
+            yield str(head.get("License-Expression") or "").strip()
+            yield str(head.get("License") or "").strip().split("\n", 1)[0]
+            marks = [str(one) for one in head.get_all("Classifier", []) if str(one).startswith("License ::")]
+            yield "; ".join(mark.rpartition("::")[2].strip() for mark in marks)
+    yield _of_pyproject(tree / "pyproject.toml")
+    for name in FILES:
+        if (tree / name).is_file():
+            lines = (tree / name).read_text(encoding="utf-8", errors="replace").splitlines()
+            yield next((line.strip() for line in lines if line.strip()), "")
+
+
+def _of_pyproject(file: Path) -> str:
+    try:
+        told = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {}).get("license", "")
+    except (OSError, ValueError):
+        return ""
+    if isinstance(told, str):
+        return told
+    return str(told.get("text", "")).split("\n", 1)[0] if isinstance(told, dict) else ""
