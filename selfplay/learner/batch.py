@@ -83,9 +83,14 @@ def num_trained(sample: Sample) -> int:
     return sum(sample.trained)
 
 
+def advantages_of(sample: Sample) -> tuple[float, ...]:
+    """One a trained token."""
+    return sample.token_advantages or (sample.advantage,) * num_trained(sample)
+
+
 def informative(samples: Sequence[Sample]) -> list[int]:
     """Positions of the samples with trained tokens whose group has an advantage other than 0."""
-    groups = {sample.group_id for sample in samples if sample.advantage != 0.0}
+    groups = {sample.group_id for sample in samples if sample.advantage != 0.0 or any(sample.token_advantages)}
     return [i for i, sample in enumerate(samples) if sample.group_id in groups and num_trained(sample)]
 
 

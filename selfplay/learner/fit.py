@@ -70,7 +70,7 @@ def traits_of(options: Options, adapter: Adapter | None) -> dict[str, str]:
 
 
 def fingerprint(options: Options) -> str:
-    """Versions, arithmetic, CPU capability, threads, dtype; optimizer and adapters where they are not plain."""
+    """Versions, arithmetic, CPU capability, threads, dtype; optimizer, ranks, adapters where they are not plain."""
     words = [
         f"torch {torch.__version__}",
         f"transformers {transformers.__version__}",
@@ -81,6 +81,8 @@ def fingerprint(options: Options) -> str:
     ]
     if options.optimizer != "adamw":
         words.append(f"{options.optimizer} (torchao {version('torchao')})")
+    if options.ranks > 1:
+        words.append(f"{options.ranks} ranks")
     if options.lora_rank:
         words.append(f"adapters of rank {options.lora_rank} (peft {version('peft')})")
     return "; ".join(words)

@@ -49,6 +49,12 @@ class Tokens:
     mask_BT: Tensor
     """True where there is a token."""
     advantage_B: Tensor
+    """One a sequence; or, with turn credit, one a token, (B, T)."""
+
+    @property
+    def advantage_B1(self) -> Tensor:
+        """To be multiplied with what has a number a token: (B, 1), or (B, T) with turn credit."""
+        return self.advantage_B.unsqueeze(-1) if self.advantage_B.ndim == 1 else self.advantage_B
 
     @property
     def log_ratio_BT(self) -> Tensor:
@@ -61,9 +67,8 @@ TokenLoss = Callable[..., Tensor]
 """`(tokens: Tokens, *, clip_low: float, clip_high: float) -> loss_BT`."""
 
 
-def _surrogate(log_ratio_BT: Tensor, advantage_B: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
+def _surrogate(log_ratio_BT: Tensor, advantage_B1: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
     ratio_BT = log_ratio_BT.exp()
-    advantage_B1 = advantage_B.unsqueeze(-1)
     return torch.maximum(-advantage_B1 * ratio_BT, -advantage_B1 * ratio_BT.clamp(1 - clip_low, 1 + clip_high))
 
 
@@ -72,13 +77,13 @@ def clipped(tokens: Tokens, *, clip_low: float = 0.2, clip_high: float = 0.28) -
 
     Source: PPO (arXiv 1707.06347, eq. 7); 0.2/0.28 is DAPO's clip-higher (arXiv 2503.14476, eq. 10).
     """
-    return _surrogate(tokens.log_ratio_BT, tokens.advantage_B, clip_low=clip_low, clip_high=clip_high)
+    return _surrogate(tokens.log_ratio_BT, tokens.advantage_B1, clip_low=clip_low, clip_high=clip_high)
 
 
 def dual_clipped(tokens: Tokens, *, clip_low: float = 0.2, clip_high: float = 0.2, cap: float = 3.0) -> Tensor:
     """`clipped`, and at most -A cap where A < 0. Source: Dual-clip PPO (arXiv 1912.09729); verl's default."""
     loss_BT = clipped(tokens, clip_low=clip_low, clip_high=clip_high)
-    advantage_B1 = tokens.advantage_B.unsqueeze(-1)
+    advantage_B1 = tokens.advantage_B1
     return torch.where(advantage_B1 < 0, torch.minimum(loss_BT, -advantage_B1 * cap), loss_BT)
 
 
@@ -92,7 +97,7 @@ def gspo(tokens: Tokens, *, clip_low: float = 3e-4, clip_high: float = 4e-4) -> 
     mean_B1 = (tokens.log_ratio_BT.sum(-1) / length_B).unsqueeze(-1)
     through_BT = tokens.logprobs_BT - tokens.logprobs_BT.detach()
     log_ratio_BT = (mean_B1.detach() + through_BT).clamp(max=10.0)
-    return _surrogate(log_ratio_BT, tokens.advantage_B, clip_low=clip_low, clip_high=clip_high)
+    return _surrogate(log_ratio_BT, tokens.advantage_B1, clip_low=clip_low, clip_high=clip_high)
 
 
 def cispo(tokens: Tokens, *, clip_low: float = 1.0, clip_high: float = 5.0) -> Tensor:
@@ -107,7 +112,7 @@ def cispo(tokens: Tokens, *, clip_low: float = 1.0, clip_high: float = 5.0) -> T
     del clip_low
     require_cap(clip_high)
     ratio_BT = tokens.log_ratio_BT.exp().clamp(max=clip_high).detach()
-    return -ratio_BT * tokens.advantage_B.unsqueeze(-1) * tokens.logprobs_BT
+    return -ratio_BT * tokens.advantage_B1 * tokens.logprobs_BT
 
 
 def require_cap(clip_high: float) -> None:

@@ -11,6 +11,7 @@ Not here: the optimizers (`optimizer`), losses, learning-rate schedules, files.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -18,7 +19,11 @@ from torch import Tensor, nn
 
 from selfplay.errors import RunFailed
 from selfplay.learner import optimizer
+from selfplay.learner.batch import Row
+from selfplay.learner.forward import Scores, score
 from selfplay.learner.head import Sinks, add_in_place
+from selfplay.learner.reference import Reference, pinned
+from selfplay.learner.weights import tensors_digest
 
 DType = Literal["bfloat16", "float32"]
 TORCH_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -44,6 +49,7 @@ class Master:
         Raises:
             NotReady: the optimizer's library is not installed.
         """
+        self._model = model
         self._kind = kind
         self._betas = betas
         self._weight_decay = weight_decay
@@ -66,6 +72,10 @@ class Master:
         if parameter.grad is not None:
             add_in_place(self.sinks[parameter], parameter.grad)
             parameter.grad = None
+
+    def score(self, row: Row, *, temperature: float, recompute: bool = False) -> Scores:
+        """Log-probabilities and entropies of the row's trained tokens; `backward` collects their gradient."""
+        return score(self._model, row, temperature=temperature, sinks=self.sinks, recompute=recompute)
 
     def reset_optimizer(self) -> None:
         """Forget the moments."""
@@ -109,6 +119,25 @@ class Master:
     def tensors(self) -> dict[str, Tensor]:
         """The float32 parameters by name; the live ones, not copies."""
         return {name: parameter.data for name, parameter in self.parameters.items()}
+
+    def digest(self) -> str:
+        """Of the float32 parameters, in the order of their names."""
+        return tensors_digest(self.tensors())
+
+    def whole(self, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Parameters and moments for a save in `folder`; the live ones, not copies."""
+        del folder
+        return self.tensors(), self.moments()
+
+    def pinned(self, tensors: Mapping[str, Tensor] | None) -> Reference:
+        """A frozen model with the parameters `tensors`; None: those of now."""
+        adapters = len(self.compute) < sum(1 for _ in self._model.parameters())
+        return pinned(self._model, tensors or self.tensors(), compute=self.compute, adapters=adapters)
+
+    @torch.no_grad()
+    def reference_score(self, model: nn.Module, row: Row, *, temperature: float) -> Scores:
+        """By the `model` of a reference."""
+        return score(model, row, temperature=temperature, sinks={})
 
     def moments(self) -> dict[str, Tensor]:
         """The optimizer's state as `MOMENT.PARAMETER`; empty before the first step. The live tensors, not copies."""

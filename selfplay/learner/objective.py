@@ -9,7 +9,9 @@ Shapes: B samples of a micro-batch, T trained tokens of the longest, N trained t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -43,6 +45,27 @@ class Work:
     objective: Objective
     old: Mapping[int, Tensor] | None
     """Log-probabilities before the step, a member each; None: those of this very pass."""
+
+
+def in_order(work: Work, order: Sequence[Sequence[str]]) -> tuple[Work, ...]:
+    """`work` cut into what is learnt one after the other: the micro-batches of each set of roles, none left empty.
+
+    Each part keeps its token weights, and `old` are the log-probabilities before the first of them, so that the ratio
+    and its clip see how far the ones before it moved the policy.
+    """
+    if not order:
+        return (work,)
+    roles = [work.samples[part[0]].role for part in work.parts]
+    cut = [tuple(part for part, role in zip(work.parts, roles, strict=True) if role in one) for one in order]
+    return tuple(replace(work, parts=parts) for parts in cut if parts)
+
+
+def joined(passes: Sequence[Learnt]) -> Learnt:
+    """What passes over parts of one batch found, together: the loss's sum, the root of the norms' squares' sum."""
+    seen = {member: one for _, _, found, _ in passes for member, one in found.items()}
+    norms = {name: value for *_, found in passes for name, value in found.items()}
+    loss, norm = math.fsum(loss for loss, *_ in passes), passes[0][1]
+    return loss, norm if len(passes) == 1 else math.hypot(*(norm for _, norm, *_ in passes)), seen, norms
 
 
 @record

@@ -61,6 +61,8 @@ class Options:
     kl_coef: float = 0.0
     """Weight of the divergence from the pinned reference."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    order: tuple[tuple[str, ...], ...] = ()
+    """Roles that learn one after the other in a step, each from its own replies; none: all at once."""
     updates_per_step: int = 1
     """Optimizer steps on one batch; above 1, `old` is computed in a pass of its own."""
     token_budget: int = 4096
@@ -71,6 +73,8 @@ class Options:
     sampler_rows: int = 0
     """Replies that the sampler decodes at the same time, for the size of its cache."""
     threads: int = 2
+    ranks: int = 1
+    """Processes that hold a part of the weights each and learn together (`ranks`)."""
 
 
 def play_lr(options: Options, *, index: int) -> float:

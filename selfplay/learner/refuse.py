@@ -30,6 +30,10 @@ def _problem(sample: Sample) -> str | None:
     """Why `sample` cannot be learnt from; None where it can."""
     if not math.isfinite(sample.advantage):
         return f"its advantage is {sample.advantage}"
+    if sample.token_advantages and len(sample.token_advantages) != sum(sample.trained):
+        return f"it has {len(sample.token_advantages)} advantages for {sum(sample.trained)} trained tokens"
+    if not all(map(math.isfinite, sample.token_advantages)):
+        return "the advantage of one of its tokens is not finite"
     lengths = {len(sample.token_ids), len(sample.trained), len(sample.sampler_logprobs)}
     if len(lengths) > 1:
         return f"it has {len(sample.token_ids)} tokens, {len(sample.trained)} marks and " + (

@@ -11,7 +11,7 @@ Not here: the update (`trainer`), the layout of a micro-batch (`batch`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -55,10 +55,19 @@ class Meter:
     """Watches a gradient grow, and knows the norm of each role's part of it."""
 
     def __init__(
-        self, gradients: Mapping[str, Tensor], *, samples: Sequence[Sample], parts: Sequence[Sequence[int]]
+        self,
+        gradients: Mapping[str, Tensor],
+        *,
+        samples: Sequence[Sample],
+        parts: Sequence[Sequence[int]],
+        total: Callable[[float], float] | None = None,
     ) -> None:
-        """Begin before the first micro-batch; `gradients` are the live buffers, all zero."""
+        """Begin before the first micro-batch; `gradients` are the live buffers, all zero.
+
+        `total` sums over ranks that have a part of each gradient; None: there is one process.
+        """
         self._gradients = gradients
+        self._total = total
         self._ends = last_parts(samples, parts)
         self._before: dict[str, Tensor] = {}
         self._norms: dict[str, float] = {}
@@ -72,7 +81,8 @@ class Meter:
             self._gradients[name].numel() / max(1, values.numel()) * _square(values, self._before.get(name))
             for name, values in now.items()
         ]
-        self._norms[self._ends[index]] = math.sqrt(math.fsum(squares))
+        square = math.fsum(squares)
+        self._norms[self._ends[index]] = math.sqrt(self._total(square) if self._total else square)
         self._before = {} if index == max(self._ends) else now
 
     def metrics(self, total: float) -> dict[str, float]:

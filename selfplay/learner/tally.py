@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from selfplay.learner.batch import advantages_of
 from selfplay.types import Sample, record
 
 
@@ -56,7 +57,7 @@ def play_metrics(
         sampler_N = torch.tensor([lp for member in members for lp in trained_values(samples[member])])
         gap_N = torch.cat([one.old_T for one in chosen]) - sampler_N
         ratio_N = (torch.cat([one.logprob_T for one in chosen]) - torch.cat([one.old_T for one in chosen])).exp()
-        sign_N = torch.cat([torch.full_like(seen[m].old_T, samples[m].advantage) for m in members])
+        sign_N = torch.tensor([advantage for m in members for advantage in advantages_of(samples[m])])
         lost_N = ((sign_N > 0) & (ratio_N > 1 + clip_high)) | ((sign_N < 0) & (ratio_N < 1 - clip_low))
         return _means(chosen) | {
             "sampler_gap": gap_N.abs().mean().item(),

@@ -16,7 +16,6 @@ Shapes: B samples of a micro-batch, T trained tokens of the longest, N trained t
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,23 +25,25 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from selfplay.errors import RunFailed, UserError
-from selfplay.learner import grpo, lora, weights
-from selfplay.learner.batch import Row, informative, num_trained, pack, partition
+from selfplay.learner import lora, weights
+from selfplay.learner.batch import Row, informative, num_trained, partition
 from selfplay.learner.examples import demonstrations
 from selfplay.learner.fit import fingerprint, fitting, traits_of
-from selfplay.learner.forward import score, supported
+from selfplay.learner.forward import supported
 from selfplay.learner.master import Master
 from selfplay.learner.memory import room_of, setup_of, shape_of
-from selfplay.learner.objective import Learnt, Played, Work
+from selfplay.learner.objective import Learnt, Played, Work, in_order, joined
 from selfplay.learner.options import Options, correction_of, play_lr, rule_of, token_weights, warmup_lr
-from selfplay.learner.reference import Reference, pinned
+from selfplay.learner.passes import collect
+from selfplay.learner.ranks_shards import Sharded
+from selfplay.learner.ranks_world import World
+from selfplay.learner.reference import Reference
 from selfplay.learner.refuse import refuse
-from selfplay.learner.roles import Meter, partition_by_role
+from selfplay.learner.roles import partition_by_role
 from selfplay.learner.scoring import logprobs_of
-from selfplay.learner.tally import Seen, imitation_metrics, left_out, play_metrics
+from selfplay.learner.tally import imitation_metrics, left_out, play_metrics
 from selfplay.policy import Tokenizer
 from selfplay.types import Batch, Example, Phase, Sample, Save, Update
 
@@ -51,7 +52,13 @@ class Trainer:
     """Owns the float32 parameters, the optimizer and their one compute copy; implements `learner.Learner`."""
 
     def __init__(
-        self, model: nn.Module, *, options: Options, tokenizer: Tokenizer | None = None, source: Path | None = None
+        self,
+        model: nn.Module,
+        *,
+        options: Options,
+        tokenizer: Tokenizer | None = None,
+        source: Path | None = None,
+        world: World | None = None,
     ) -> None:
         """Take over `model` (float32; it becomes the compute copy).
 
@@ -60,9 +67,12 @@ class Trainer:
             options: How to learn.
             tokenizer: For `imitate` only.
             source: The folder that `model` came from; its tokenizer's files go into every save.
+            world: The ranks that learn together, this process among them, all of which make the same calls: rank 0
+                has the whole compute copy and writes saves, the others `gather` for it. None: one process.
 
         Raises:
-            UserError: the learner does not know this kind of model, an option names nothing, or adapters do not fit.
+            UserError: the learner does not know this kind of model, an option names nothing, or adapters do not fit,
+                or ranks cannot do what an option says.
             NotReady: the optimizer's library is not installed.
         """
         supported(model)
@@ -75,14 +85,8 @@ class Trainer:
         rank = options.lora_rank
         self._adapter = lora.attach(model, rank=rank, seed=options.seed, source=source) if rank else None
         self._traits = traits_of(options, self._adapter)
-        self._master = Master(
-            model,
-            dtype=options.dtype,
-            betas=options.betas,
-            weight_decay=options.weight_decay,
-            kind=options.optimizer,
-            trained=self._adapter.parameters if self._adapter else None,
-        )
+        self._world = world
+        self._master = _owner(model, options, trained=self._adapter.parameters if self._adapter else None, world=world)
         shape = shape_of(cast(Any, model).config.to_dict())
         self._room = room_of(shape, setup_of(options), memory_mb=options.memory_mb)
         self._reference: Reference | None = None
@@ -91,13 +95,15 @@ class Trainer:
         self._phase_updates = 0
 
     @classmethod
-    def from_folder(cls, folder: Path, *, options: Options, tokenizer: Tokenizer | None = None) -> Trainer:
+    def from_folder(
+        cls, folder: Path, *, options: Options, tokenizer: Tokenizer | None = None, world: World | None = None
+    ) -> Trainer:
         """A trainer of the model in `folder` (Hugging Face layout); nothing is downloaded.
 
         Raises:
             NotFound: there is no model in `folder`.
         """
-        return cls(weights.open_model(folder), options=options, tokenizer=tokenizer, source=folder)
+        return cls(weights.open_model(folder), options=options, tokenizer=tokenizer, source=folder, world=world)
 
     @property
     def policy_version(self) -> int:
@@ -121,7 +127,7 @@ class Trainer:
 
     def weights_digest(self) -> str:
         """Digest of the float32 parameters, in the order of their names."""
-        return weights.tensors_digest(self._master.tensors())
+        return self._master.digest()
 
     def start_phase(self, phase: Phase) -> None:
         """Reset optimizer and schedule for `phase`; the weights stay."""
@@ -131,9 +137,9 @@ class Trainer:
 
     def pin_reference(self, folder: Path | None = None) -> str:
         """Take the save in `folder` (None: the current weights) as the KL reference; returns its digest."""
-        own = self._master.tensors()
-        tensors = fitting(folder, own, traits=self._traits).tensors if folder else own
-        self._reference = pinned(self.model, tensors, compute=self._master.compute, adapters=self._adapter is not None)
+        own = self._master.parameters
+        tensors = fitting(folder, own, traits=self._traits).tensors if folder else None
+        self._reference = self._master.pinned(tensors)
         return self._reference.digest
 
     def logprobs(self, samples: Sequence[Sample], *, temperature: float) -> tuple[tuple[float, ...], ...]:
@@ -161,7 +167,8 @@ class Trainer:
         if self.options.kl_coef and self._reference is None:
             raise UserError("a divergence from a reference is weighed, and no reference is pinned")
         work, lr = self._play_work(batch, members, recorded)
-        loss, norm, seen, norms = self._learn(work, lr=lr, times=self.options.updates_per_step)
+        works = in_order(work, self.options.order)
+        loss, norm, seen, norms = self._learn(works, lr=lr, times=self.options.updates_per_step)
         clip = {"clip_low": self.options.clip_low, "clip_high": self.options.clip_high}
         bare = self._bare(batch.samples, step=batch.step, phase=batch.phase)
         return replace(
@@ -200,7 +207,7 @@ class Trainer:
             old=None,
         )
         lr = warmup_lr(self.options, index=index, total=total)
-        loss, norm, seen, _ = self._learn(work, lr=lr, times=1)
+        loss, norm, seen, _ = self._learn((work,), lr=lr, times=1)
         return replace(
             self._bare(samples, step=index, phase="warmup"),
             partition=work.parts,
@@ -218,9 +225,10 @@ class Trainer:
         Raises:
             NotReady: the disk is full; nothing was written.
         """
+        tensors, moments = self.gather(folder)
         stored = weights.Stored(
-            tensors=self._master.tensors() | ({} if self._adapter else weights.buffers(self.model)),
-            moments=self._master.moments(),
+            tensors=tensors | ({} if self._adapter else weights.buffers(self.model)),
+            moments=moments,
             counters={
                 "phase": self._phase,
                 "policy_version": str(self._policy_version),
@@ -241,6 +249,10 @@ class Trainer:
             num_bytes=num_bytes,
         )
 
+    def gather(self, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Whole parameters and moments for a save in `folder`; ranks beside the first give their part, and get none."""
+        return self._master.whole(folder)
+
     def load(self, folder: Path, save: Save) -> None:
         """Load what `save` describes.
 
@@ -248,7 +260,7 @@ class Trainer:
             RunFailed: a file is missing, torn, or does not match its digest; the weights are unchanged.
             UserError: it is of another base, rank, optimizer or shape; the weights are unchanged.
         """
-        stored = fitting(folder, self._master.tensors(), traits=self._traits, save=save)
+        stored = fitting(folder, self._master.parameters, traits=self._traits, save=save)
         self._master.restore(stored.tensors, stored.moments)
         self._phase = cast(Phase, stored.counters["phase"])
         self._policy_version = int(stored.counters["policy_version"])
@@ -264,7 +276,7 @@ class Trainer:
             old = {m: torch.tensor(recorded.old_logprobs[m], dtype=torch.float32) for m in members}
         else:
             parts = partition_by_role(batch.samples, members, token_budget=options.token_budget)
-            if options.updates_per_step > 1:
+            if options.updates_per_step > 1 or options.order:
                 old = logprobs_of(self.model, batch.samples, parts, temperature=batch.temperature)
         work = Work(
             samples=batch.samples,
@@ -286,76 +298,28 @@ class Trainer:
     def _reference_logprobs(self, temperature: float, row: Row) -> Tensor:
         assert self._reference is not None, "checked before the update began"
         with self._reference.model() as model:
-            return score(model, row, temperature=temperature, sinks={}).logprob_N
+            return self._master.reference_score(model, row, temperature=temperature).logprob_N
 
-    def _learn(self, work: Work, *, lr: float, times: int) -> Learnt:
-        """Step `times` times on `work`: the first pass's loss, gradient norm, what was seen, the roles' norms.
+    def _learn(self, works: Sequence[Work], *, lr: float, times: int) -> Learnt:
+        """Step `times` times on each of `works`: first passes' loss, gradient norm, what was seen, the roles' norms.
 
         Raises:
             RunFailed: the loss or the gradient is not finite; parameters and moments are as before.
         """
-        before = self._master.snapshot() if times > 1 else None
-        first: Learnt | None = None
-        for _ in range(times):
+        before = self._master.snapshot() if times * len(works) > 1 and isinstance(self._master, Master) else None
+        first: list[Learnt] = []
+        for one in (one for _ in range(times) for one in works):
             try:
-                loss, seen, meter = self._pass(work)
+                loss, seen, meter = collect(one, self._master, room=self._room, world=self._world)
                 norm = self._master.step(lr=lr, max_grad_norm=self.options.max_grad_norm)
             except RunFailed:
                 if before is not None:
                     self._master.restore(*before)
                 raise
-            first = first or (loss, norm, seen, meter.metrics(norm))
-        assert first is not None
+            first += [(loss, norm, seen, meter.metrics(norm))] if len(first) < len(works) else []
         self._policy_version += 1
         self._phase_updates += 1
-        return first
-
-    def _pass(self, work: Work) -> tuple[float, dict[int, Seen], Meter]:
-        """Collect the gradient of `work`, micro-batch by micro-batch."""
-        losses: list[float] = []
-        seen: dict[int, Seen] = {}
-        meter = Meter(self._master.gradients, samples=work.samples, parts=work.parts)
-        try:
-            for index, part in enumerate(work.parts):
-                loss, found = self._micro_batch(work, pack(work.samples, part))
-                losses.append(loss)
-                seen |= found
-                meter.after(index)
-        except BaseException:
-            # An interrupt or a failure between two micro-batches must not leave half a gradient behind.
-            self._master.zero_gradients()
-            raise
-        return math.fsum(losses), seen, meter
-
-    def _micro_batch(self, work: Work, row: Row) -> tuple[float, dict[int, Seen]]:
-        sinks, tight = self._master.sinks, self._room.tight(row)
-        scores = score(self.model, row, temperature=work.temperature, sinks=sinks, recompute=tight)
-        logprobs = _split(scores.logprob_N, row)
-        old = [lp.detach() for lp in logprobs] if work.old is None else [work.old[m] for m in row.members]
-        length_B = torch.tensor(row.lengths)
-        tokens = grpo.Tokens(
-            logprobs_BT=pad_sequence(logprobs, batch_first=True),
-            old_BT=pad_sequence(old, batch_first=True),
-            mask_BT=torch.arange(max(row.lengths))[None, :] < length_B[:, None],
-            advantage_B=torch.tensor([work.samples[member].advantage for member in row.members]),
-        )
-        loss_BT = work.objective(row, tokens)
-        weight_B = torch.tensor([work.weights[member] for member in row.members])
-        loss = grpo.total(loss_BT, mask_BT=tokens.mask_BT, weight_B=weight_B)
-        if not torch.isfinite(loss):
-            raise RunFailed(f"the loss is not finite ({loss.item()}); the weights are unchanged")
-        loss.backward()  # type: ignore[no-untyped-call]
-        entropies = _split(scores.entropy_N, row)
-        seen = {
-            member: Seen(
-                logprob_T=logprobs[i].detach(),
-                old_T=old[i],
-                entropy_T=entropies[i],
-                loss_T=loss_BT[i, : row.lengths[i]].detach(),
-            )
-            for i, member in enumerate(row.members)
-        }
-        return loss.item(), seen
+        return joined(first)
 
     def _bare(self, samples: Sequence[Sample], *, step: int, phase: Phase) -> Update:
         """The record of an update that did nothing: what every update has."""
@@ -382,6 +346,28 @@ class Trainer:
         return replace(bare, skipped=why, metrics=left_out(batch.samples, ()))
 
 
-def _split(values_N: Tensor, row: Row) -> list[Tensor]:
-    """The values of each member of `row`."""
-    return list(values_N.split_with_sizes(list(row.lengths)))
+def _owner(
+    model: nn.Module, options: Options, *, trained: Mapping[str, nn.Parameter] | None, world: World | None
+) -> Master | Sharded:
+    """Who owns the parameters: this process, or all ranks together."""
+    if world is None:
+        return Master(
+            model,
+            dtype=options.dtype,
+            betas=options.betas,
+            weight_decay=options.weight_decay,
+            kind=options.optimizer,
+            trained=trained,
+        )
+    if options.updates_per_step > 1 or options.order:
+        raise UserError("ranks make one update a step, of all roles", hint="-s learner.order=joint, or one process")
+    return Sharded(
+        model,
+        world=world,
+        dtype=options.dtype,
+        betas=options.betas,
+        weight_decay=options.weight_decay,
+        kind=options.optimizer,
+        trained=trained,
+        refers=options.kl_coef > 0.0,
+    )

@@ -117,13 +117,19 @@ def tensors_digest(tensors: Mapping[str, Tensor], *, extra: Mapping[str, str] | 
     """
     names = sorted(tensors)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        parts = list(pool.map(lambda name: _tensor_digest(tensors[name]), names))
-    lines = [f"{name} {part}" for name, part in zip(names, parts, strict=True)]
+        parts = list(pool.map(lambda name: tensor_digest(tensors[name]), names))
+    return joined_digest(dict(zip(names, parts, strict=True)), extra=extra)
+
+
+def joined_digest(parts: Mapping[str, str], *, extra: Mapping[str, str] | None = None) -> str:
+    """`tensors_digest` of tensors whose `tensor_digest` is known, a name each."""
+    lines = [f"{name} {parts[name]}" for name in sorted(parts)]
     lines += [f"{key}={value}" for key, value in sorted((extra or {}).items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _tensor_digest(tensor: Tensor) -> str:
+def tensor_digest(tensor: Tensor) -> str:
+    """Type, shape and SHA-256 of the bytes of one tensor."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     head = f"{tensor.dtype} {tuple(tensor.shape)}"
     return f"{head} {hashlib.sha256(flat.view(torch.uint8).numpy().data).hexdigest()}"

@@ -16,6 +16,7 @@ from torch import Tensor
 from selfplay.learner import grpo
 from selfplay.learner.batch import informative, num_trained
 from selfplay.learner.options import token_weights
+from selfplay.learner.passes import collect
 from selfplay.learner.roles import partition_by_role
 from selfplay.learner.trainer import Trainer
 from selfplay.types import Batch, Sample
@@ -73,7 +74,7 @@ def gradient(
     work, _ = trainer._play_work(batch, informative(samples), None)
     parts = partition_by_role(samples, chosen, token_budget=cut or trainer.options.token_budget)
     work = replace(work, parts=parts, old={member: torch.tensor(old[member]) for member in chosen})
-    loss, _, _ = trainer._pass(work)
+    loss, _, _ = collect(work, trainer._master, room=trainer._room)
     found = torch.cat([tensor.flatten().clone() for tensor in trainer._master.gradients.values()])
     trainer._master.zero_gradients()
     return found, loss

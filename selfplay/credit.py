@@ -1,0 +1,113 @@
+"""Turn credit in a run: where `learner.credit` asks for it, a batch's solvers are credited reply by reply.
+
+The learner itself scores the known answer before each reply, with the weights before the step, so nothing of it is
+recorded: a step that is applied again scores it again, and gets the same bits where its update does. Groups are those
+of the ledger. One whose outcomes do not differ teaches nothing here either, other than in IGPO.
+
+Not here: the formula (`learner.credit`), what the known answer of a task is (`games.gold`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from selfplay.games.gold import Gold, gold_of
+from selfplay.learner.credit import gains_of, turn_advantages
+from selfplay.types import Batch, Group, Sample
+
+if TYPE_CHECKING:
+    from selfplay.learner import Learner
+    from selfplay.ledger import Reader
+    from selfplay.loop import Settings
+    from selfplay.policy import Policy, Tokenizer
+
+T = TypeVar("T")
+
+
+class Site(Protocol):
+    """Where a batch is learnt from."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def ledger(self) -> Reader: ...
+
+    @property
+    def learner(self) -> Learner: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    async def on_torch(self, job: Callable[[], T]) -> T:
+        """Run `job` on the torch thread."""
+        ...
+
+
+async def credited(site: Site, batch: Batch, groups: Iterable[Group]) -> Batch:
+    """`batch` with an advantage a token for the attempts of roles that are credited reply by reply."""
+    roles = {} if site.settings.credit is None else {role.name: role for role in site.settings.credit.roles.values()}
+    places = {sample.trajectory_id: at for at, sample in enumerate(batch.samples)}
+    samples = list(batch.samples)
+    for group in groups:
+        own = [
+            (places[one], reward)
+            for one, reward in zip(group.trajectory_ids, group.rewards, strict=True)
+            if one in places
+        ]
+        task = site.ledger.task(group.subject_id) if group.role in roles and own else None
+        gold = None if task is None else gold_of(task, roles[group.role])
+        if gold is None:
+            continue
+        gains = await _gains(site, [samples[at] for at, _ in own], gold, temperature=batch.temperature)
+        advantages = turn_advantages(gains, [reward for _, reward in own])
+        for (at, _), turns in zip(own, advantages, strict=True):
+            samples[at] = replace(samples[at], token_advantages=_a_token(samples[at], turns))
+    return replace(batch, samples=tuple(samples))
+
+
+async def _gains(site: Site, samples: Sequence[Sample], gold: Gold, *, temperature: float) -> list[tuple[float, ...]]:
+    """What each reply but the last gained, of each sample."""
+    asked = [_probes(sample, gold, site.policy.tokenizer) for sample in samples]
+    probes = [probe for one in asked for probe in one]
+    scored = iter(await site.on_torch(lambda: site.learner.logprobs(probes, temperature=temperature)))
+    return [gains_of([next(scored) for _ in one]) for one in asked]
+
+
+def _probes(sample: Sample, gold: Gold, tokenizer: Tokenizer) -> list[Sample]:
+    """The known answer in the place of each reply."""
+    opens, answer = tokenizer.encode(gold.opens), tokenizer.encode(gold.answer)
+    probes = []
+    for start, _ in turns_of(sample):
+        before = (*sample.token_ids[:start], *opens)
+        probes.append(
+            Sample(
+                trajectory_id=sample.trajectory_id,
+                role=sample.role,
+                group_id=sample.group_id,
+                token_ids=(*before, *answer),
+                trained=(False,) * len(before) + (True,) * len(answer),
+                sampler_logprobs=(0.0,) * (len(before) + len(answer)),
+                advantage=0.0,
+            )
+        )
+    return probes
+
+
+def turns_of(sample: Sample) -> list[tuple[int, int]]:
+    """Where each reply begins and ends among the sample's tokens."""
+    found, at = [], 0
+    for trained, run in groupby(sample.trained):
+        length = sum(1 for _ in run)
+        found += [(at, at + length)] if trained else []
+        at += length
+    return found
+
+
+def _a_token(sample: Sample, turns: Sequence[float]) -> tuple[float, ...]:
+    """The advantage of each trained token."""
+    lengths = [end - start for start, end in turns_of(sample)]
+    return tuple(value for value, length in zip(turns, lengths, strict=True) for _ in range(length))
