@@ -25,10 +25,14 @@ from selfplay.errors import SelfplayError
 from selfplay.types import record
 
 if TYPE_CHECKING:
+    from selfplay.config import Config
     from selfplay.sandbox.proof import Attempt
     from selfplay.sandbox.recipe import Recipe
 
 DISTRIBUTION = "selfplay-curriculum"
+
+SIZED = "quickstart"
+"""The preset whose memory is looked at."""
 
 NEEDED_GB = 2.0
 """Below this a run of the quickstart would fill the disk: weights, moments and two saves."""
@@ -94,6 +98,7 @@ def checks(session: Session) -> Iterator[Check]:
     yield _git()
     yield from _disk(session)
     yield _model()
+    yield from _sampling(session)
     yield from _sandboxes(session)
 
 
@@ -184,6 +189,55 @@ def _model() -> Check:
             name="model", verdict="warning", what="no weights in the cache: the first run fetches and converts them"
         )
     return Check(name="model", verdict="ok", what=f"in the cache: {', '.join(found[:4])}")
+
+
+def _sampling(session: Session) -> Iterator[Check]:
+    """Cards, vLLM, and whether the settings fit into the memory there is."""
+    from selfplay import config as configs
+    from selfplay import sizing
+
+    found = sizing.cards()
+    what = ", ".join(f"{name}, {mb / 1000:.0f} GB" for name, mb in found)
+    yield Check(name="cards", verdict="ok", what=what or "none: everything runs on the processor")
+    try:
+        config = configs.load(SIZED, project=session.project)
+        yield _vllm(config)
+        yield _memory(session, config)
+    except SelfplayError as error:
+        yield Check(name="settings", verdict="missing", what=error.message, fix=error.hint)
+
+
+def _vllm(config: Config) -> Check:
+    """The vLLM of the environment that the settings name, and whether it is supported; only one backend wants it."""
+    from selfplay.errors import NotReady
+    from selfplay.policy import vllm_setup
+    from selfplay.samplers import constants
+
+    wanted = config.policy.backend == "vllm"
+    options = config.policy.options if wanted else {}
+    try:
+        found = vllm_setup.installed(constants(vllm_setup.Options, options, backend="vllm"))
+    except NotReady as error:
+        what = error.message if wanted else f"{error.message}; only policy.backend = vllm wants it"
+        return Check(name="vllm", verdict="missing" if wanted else "warning", what=what, fix=error.hint)
+    return Check(name="vllm", verdict="ok", what=f"vLLM {found.version} of {found.python}: {found.support}")
+
+
+def _memory(session: Session, config: Config) -> Check:
+    """What the settings would take, device by device."""
+    from selfplay import parts, sizing
+
+    needs = sizing.needs_of(config, parts.roles(config, session.project))
+    if needs is None:
+        what = f"{config.policy.model}: its config.json is not on this disk yet, or a kind that is not counted"
+        return Check(name="memory", verdict="ok", what=what)
+    sizes = sizing.pick(needs, sizing.devices(config))
+    loads = "; ".join(
+        f"{one.device.name}: {one.total_mb / 1000:.1f} of {one.device.limit_mb / 1000:.1f} GB" for one in sizes.loads
+    )
+    what = f"{SIZED} ({config.policy.model}), planned: {loads}; token budget up to {sizes.token_budget}"
+    fix = "" if sizes.fits else "selfplay run --plan says what takes it; -s learner.lora_rank=8 takes less"
+    return Check(name="memory", verdict="ok" if sizes.fits else "warning", what=what, fix=fix)
 
 
 def _sandboxes(session: Session) -> Iterator[Check]:

@@ -23,6 +23,8 @@ class Request:
     sampling: Sampling
     seed: int
     """Keys every draw of this request; the reply does not depend on what else is in the batch."""
+    episode: str = ""
+    """Requests of one play have the same: a backend of several engines sends them to the one that knows the prefix."""
 
 
 @record
@@ -32,7 +34,7 @@ class Completion:
     token_ids: tuple[int, ...]
     """What was sampled, the end-of-sequence id or the stop string's tokens included."""
     logprobs: tuple[float, ...]
-    """Natural log, one a token, under the sampling temperature."""
+    """Natural log, one a token, under the sampling temperature; empty where the backend was not told them."""
     stop: Stop
     """DONE, TOKENS or CONTEXT."""
     policy_version: tuple[int, int]

@@ -55,16 +55,25 @@ class Handover:
         """Of the adapters; 0: all weights travel."""
         return self._outgoing.rank
 
-    def model(self) -> Path:
-        """A folder that an engine can be started from: the weights as they are, or the base under adapters.
+    def model(self, number: int = 0) -> Path:
+        """A folder that engine `number` can be started from: some weights of the learner's, or the base under adapters.
 
-        On the torch thread. Raises NotReady where there is no room.
+        It stays as it is while the engine starts, whatever `write` does meanwhile. On the torch thread.
+
+        Raises:
+            NotReady: there is no room.
         """
-        base = self._outgoing.base
-        folder = self.folder / "model"
-        if base is None or not folder.exists():
+        base, folder, mine = self._outgoing.base, self.folder / "model", self.folder / f"start-{number}"
+        if not (folder / "model.safetensors").exists():
             self._write(folder, "model", base() if base else self._outgoing.tensors(), self._outgoing.config_json)
-        return folder
+        shutil.rmtree(mine, ignore_errors=True)
+        # note: links, not copies: a newer file takes the name away from the old one, and nobody changes a file.
+        shutil.copytree(folder, mine, copy_function=os.link)
+        return mine
+
+    def started(self, number: int) -> None:
+        """Engine `number` has read its folder, which would keep the memory of weights that are long replaced."""
+        shutil.rmtree(self.folder / f"start-{number}", ignore_errors=True)
 
     def write(self) -> tuple[Path, dict[str, str]]:
         """The weights as they are, in a folder, and the digest of each tensor; on the torch thread.
@@ -90,6 +99,8 @@ class Handover:
         folder.mkdir(exist_ok=True)
         # note: a new file, never a changed one: an engine may have the old one mapped.
         target.unlink(missing_ok=True)
+        settings = folder / ("adapter_config.json" if stem.startswith("adapter") else "config.json")
+        settings.unlink(missing_ok=True)
         free = shutil.disk_usage(folder).free
         if free < needed + (16 << 20):
             raise NotReady(
@@ -97,8 +108,11 @@ class Handover:
                 "free",
                 hint="give the machine more shared memory (a container: --shm-size), or set -s policy.backend=local",
             )
-        (folder / ("adapter_config.json" if stem.startswith("adapter") else "config.json")).write_text(config)
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, target)
+        settings.write_text(config)
+        # note: under its name only once it is whole, for what is there is what an engine may be started from.
+        part = target.with_suffix(".part")
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part)
+        os.replace(part, target)
 
 
 def compare(sent: Mapping[str, str], given: Mapping[str, str], *, version: int) -> None:

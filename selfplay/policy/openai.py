@@ -2,9 +2,10 @@
 
 One `POST URL/completions` a reply, with the prompt as token ids, so that the endpoint's model reads exactly what the
 local tokenizer made. The reply's ids are asked for (`return_token_ids`, vLLM) and taken where the endpoint tells them,
-else they are its text and its end, encoded; log-probabilities are its own where there is one a token, else 0, and
-whether they are those of the temperature is the endpoint's affair (vLLM: `--logprobs-mode processed_logprobs`). So
-nothing may be learnt from it, and a reply cannot be had again: `capabilities` says so.
+else they are its text and its end, encoded; log-probabilities are its own where there is one a token, else they are
+missing (`()`, which no update takes), and whether they are those of the temperature is the endpoint's affair (vLLM:
+`--logprobs-mode processed_logprobs`). So nothing may be learnt from it, and a reply cannot be had again:
+`capabilities` says so.
 
 What the machine or the network fails at is tried again and then raised: it is never a reply, so never a reward. Not
 here: chat completions (roles render their own prompts), streaming.
@@ -189,7 +190,7 @@ class OpenAIPolicy:
             stop = Stop.CONTEXT if len(token_ids) >= room else Stop.TOKENS
         return Completion(
             token_ids=token_ids,
-            logprobs=tuple(map(float, logprobs)) if exact else (0.0,) * len(token_ids),
+            logprobs=tuple(map(float, logprobs)) if exact else (),
             stop=stop,
             policy_version=(0, 0),
             seconds=seconds,

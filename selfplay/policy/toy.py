@@ -25,10 +25,14 @@ ALPHABET = string.ascii_lowercase + string.digits + " \n.,:;!?'\"()[]<>=+-*/|_#"
 
 
 class CharTokenizer:
-    """One id a character of `alphabet`; ids 0 and 1 are padding and end of sequence."""
+    """One id a character of `alphabet`; ids 0 and 1 are padding and end of sequence.
 
-    def __init__(self, alphabet: str = ALPHABET) -> None:
+    Any other character is read as `unknown`, one of the alphabet; where none is given, it is refused.
+    """
+
+    def __init__(self, alphabet: str = ALPHABET, *, unknown: str = "") -> None:
         self._alphabet = alphabet
+        self._unknown = alphabet.find(unknown) if unknown else -1
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -44,7 +48,8 @@ class CharTokenizer:
         Raises:
             UserError: a character is not in the alphabet.
         """
-        ids = tuple(self._alphabet.find(character) + 2 for character in text)
+        found = (self._alphabet.find(character) for character in text)
+        ids = tuple((self._unknown if at < 0 else at) + 2 for at in found)
         if EOS in ids:
             raise UserError(
                 f"the toy tokenizer has no character {text[ids.index(EOS)]!r}",
@@ -66,17 +71,17 @@ class CharTokenizer:
 
 
 def toy_model(
-    seed: int, *, hidden: int = 64, context: int = 256, alphabet: str = ALPHABET
+    seed: int, *, hidden: int = 64, context: int = 256, alphabet: str = ALPHABET, unknown: str = ""
 ) -> tuple[LlamaForCausalLM, CharTokenizer]:
     """A random two-layer Llama in float32 with its tokenizer; a pure function of the arguments.
 
     `hidden` is the width (a multiple of 32), `context` the longest prompt and reply in tokens, `alphabet` what it can
-    write: the fewer characters, the sooner a random model stumbles on a right reply.
+    write: the fewer characters, the sooner a random model stumbles on a right reply. All others it reads as `unknown`.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = CharTokenizer(alphabet)
+    tokenizer = CharTokenizer(alphabet, unknown=unknown)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from selfplay.errors import NotReady
+from selfplay.errors import NotReady, UserError
 from selfplay.types import record
 
 OLDEST = (0, 32)
@@ -21,6 +21,7 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks of adapters that the engine has room for."""
 SCRIPT = Path(__file__).with_name("vllm_child.py")
 """What the interpreter with vLLM runs."""
+MOST_REPLICAS = 64
 _ASK_SECONDS = 60.0
 _INSTALL = (
     "in an environment of its own: pip install 'selfplay-curriculum[vllm]' (a GPU), or for a CPU: pip install "
@@ -36,13 +37,36 @@ class Options:
     python: str = ""
     """Interpreter of the environment that has vLLM; empty: this one."""
     kv_gb: float = 1.0
-    """Memory for keys and values, in GiB."""
+    """Memory for keys and values of each engine, in GiB."""
     start_seconds: float = 900.0
     """Until the engine is ready."""
     stall_seconds: float = 180.0
     """Of silence while something is awaited, after which it counts as stuck."""
     restarts: int = 3
-    """Engines that may follow the first one."""
+    """Engines that may be lost and followed by another, in all."""
+    replicas: int = 1
+    """Engines at the same time."""
+    cards: str = ""
+    """The card of each engine where there are several, e.g. `1 2 3`; empty: all see all, and take the first."""
+
+    def __post_init__(self) -> None:
+        """Raise UserError where there is no engine, or cards for more or fewer."""
+        cards = self.cards.split()
+        if not 1 <= self.replicas <= MOST_REPLICAS:
+            raise UserError(
+                f"policy.options sets replicas to {self.replicas}, and there may be 1 to {MOST_REPLICAS}",
+                hint="one engine: -s 'policy.options={replicas = 1}'",
+            )
+        if cards and len(cards) != self.replicas:
+            raise UserError(
+                f"policy.options names {len(cards)} cards ({self.cards}), and there are {self.replicas} replicas",
+                hint="one card an engine: -s 'policy.options={replicas = 2, cards = \"0 1\"}'",
+            )
+
+    def card(self, number: int) -> str:
+        """The card of engine `number`, counted from 0; empty where none is named."""
+        cards = self.cards.split()
+        return cards[number] if cards else ""
 
 
 @record
@@ -51,6 +75,17 @@ class Installed:
 
     python: str
     version: str
+
+    @property
+    def support(self) -> str:
+        """Whether this version is held to by tests, in words."""
+        if _numbers(self.version) == OLDEST:
+            return "supported, the version that the tests run on a CPU"
+        return "newer than the version that the tests run; every hand-over is compared and every step probed"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in version.split(".")[:2] if word.isdecimal())
 
 
 def installed(options: Options) -> Installed:
@@ -73,15 +108,14 @@ def installed(options: Options) -> Installed:
         raise NotReady(f"`{python}` is no Python that runs here: {error}", hint="set policy.options") from error
     if version is None:
         raise NotReady(f"vLLM is not installed in the environment of {python}", hint=_INSTALL)
-    found = tuple(int(word) for word in version.split(".")[:2] if word.isdecimal())
-    if found < OLDEST:
+    if _numbers(version) < OLDEST:
         least = ".".join(map(str, OLDEST))
         raise NotReady(f"vLLM {version} in the environment of {python} is older than {least}", hint=_INSTALL)
     return Installed(python=python, version=version)
 
 
-def environment(threads: int) -> Mapping[str, str]:
-    """Variables of the engine's process: nothing of this interpreter's, no network, threads that sleep."""
+def environment(threads: int, *, card: str = "") -> Mapping[str, str]:
+    """Variables of an engine's process: nothing of this interpreter's, no network, threads that sleep, its card."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return {
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -93,6 +127,7 @@ def environment(threads: int) -> Mapping[str, str]:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
+        **({"CUDA_VISIBLE_DEVICES": card} if card else {}),
     }
 
 

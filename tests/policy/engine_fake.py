@@ -20,9 +20,11 @@ HERE = Path(os.environ.get("FAKE_ENGINE", "."))
 
 def mode() -> str:
     """What this launch does; counts launches."""
-    launches = HERE / "launches"
-    number = len(launches.read_text()) if launches.exists() else 0
-    launches.write_text("x" * (number + 1))
+    # note: appended, so that engines that start at the same time have numbers of their own.
+    with (HERE / "launches").open("ab") as launches:
+        launches.write(b"x")
+        launches.flush()
+        number = launches.tell() - 1
     lines = (HERE / "mode").read_text().splitlines()
     return lines[min(number, len(lines) - 1)]
 

@@ -86,7 +86,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 async def asked(policy: VLLMPolicy, count: int) -> None:
     """Until so many replies are in flight."""
-    while len(policy._calls) < count:  # noqa: ASYNC110 (nobody tells)
+    while sum(len(engine.calls) for engine in policy.engines) < count:  # noqa: ASYNC110 (nobody tells)
         await asyncio.sleep(0.01)
 
 
@@ -172,7 +172,7 @@ def test_a_stopped_engine_is_replaced(bench: Callable[..., Bench]) -> None:
 
     async def run() -> tuple[int | None, Completion]:
         await policy.sample(request())
-        first = policy.pid
+        first = policy.engines[0].pid
         assert first is not None
         os.kill(first, signal.SIGSTOP)
         reply = await policy.sample(request(seed=1))
@@ -284,7 +284,7 @@ def test_cancelled_and_closed_callers_leave_nothing_behind(bench: Callable[..., 
     async def run() -> int | None:
         tasks = [asyncio.create_task(policy.sample(request(seed=seed))) for seed in range(3)]
         await asked(policy, 3)
-        pid = policy.pid
+        pid = policy.engines[0].pid
         tasks[0].cancel()
         await policy.aclose()
         await policy.aclose()

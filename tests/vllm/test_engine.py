@@ -102,7 +102,7 @@ def test_a_cancelled_caller_leaves_the_others_alone(bench: Bench) -> None:
             task.cancel()
         reply = await kept
         await asyncio.gather(*gone, return_exceptions=True)
-        assert not bench.policy._calls
+        assert not bench.policy.engines[0].calls
         return reply
 
     told = len(bench.said)
@@ -163,11 +163,41 @@ def test_a_stopped_engine_is_replaced_until_there_were_too_many(fresh: Callable[
 
     assert disagreement(bench, [request("c")], [bench.run(play())]) < ERROR
     assert "it said nothing for 8 s while 1 answer was awaited" in bench.said[1]
-    pid = bench.policy.pid
+    pid = bench.policy.engines[0].pid
     _signal(bench, signal.SIGKILL)
     with pytest.raises(NotReady, match="lost 2 times"):
         bench.run(gather(bench, [request("d")]))
     assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.slow
+def test_two_engines_share_the_work_get_all_weights_and_stand_in_for_each_other(fresh: Callable[..., Bench]) -> None:
+    bench = fresh(replicas=2)
+    engines = bench.policy.engines
+
+    async def both() -> None:
+        await bench.policy.sample(request("a"))
+        while not all(engine.alive and engine.held is not None for engine in engines):  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.1)
+
+    async def killed() -> list[Completion]:
+        # note: stopped before it is killed, or it might have ended every reply.
+        _signal(bench, signal.SIGSTOP)
+        late = [asyncio.create_task(bench.policy.sample(one)) for one in MIXED]
+        await asyncio.sleep(0.1)
+        _signal(bench, signal.SIGKILL)
+        return await asyncio.gather(*late)
+
+    bench.run(both())
+    for _ in range(2):
+        replies = bench.run(gather(bench, MIXED))
+        assert disagreement(bench, MIXED, replies) < ERROR
+        learn(bench)
+    assert disagreement(bench, MIXED, bench.run(killed())) < ERROR
+    assert min(engine.tokens for engine in engines) > 0
+    bench.run(both())
+    assert [text for text in bench.said if "killed by SIGKILL" in text]
+    assert disagreement(bench, MIXED, bench.run(gather(bench, MIXED))) < ERROR
 
 
 @pytest.mark.slow
@@ -179,7 +209,7 @@ def test_too_little_memory_is_one_sentence(fresh: Callable[..., Bench]) -> None:
 
 
 def _signal(bench: Bench, number: signal.Signals) -> None:
-    pid = bench.policy.pid
+    pid = bench.policy.engines[0].pid
     assert pid is not None
     os.kill(pid, number)
 

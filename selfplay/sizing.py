@@ -1,0 +1,278 @@
+"""What fits on which device: memory of learner and sampler by kind, and the sizes that follow from it.
+
+The learner of today computes on the processor: it has the machine's own memory, and an engine each of the cards, where
+there are some; else learner and engine share that memory. Were the learner on a card (nothing puts it there yet), it
+would have the first of several; on a single one an engine would have to sleep while the learner works where both do not
+fit. The learner's part is `learner.forecast`'s; an engine has the weights once more, keys and values, and what vLLM
+itself takes.
+
+Picked are: engines (`policy.options.replicas`), the room of each for keys and values (`kv_gb`), the largest micro-batch
+(`learner.token_budget`), sleep mode. They are said, never set: what a run does stands in its settings.
+
+Not measured here: anything on a card. `python -m tests.gpu` compares the prediction with a card.
+
+Sizes are in MB of 10^6 bytes where a name says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from selfplay import parts
+from selfplay.cache import cache_folder
+from selfplay.config import Config
+from selfplay.config.scales import ORIGIN, SCALES
+from selfplay.learner import memory
+from selfplay.policy.models import described
+from selfplay.types import record
+from selfplay.views.plan import PlanRow
+
+BUDGETS = (1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
+"""Token budgets that are tried."""
+ENGINE_MB = 900.0
+"""What an engine's process takes beside weights, keys and values: 650 to 860 MB were seen of vLLM 0.32 on a CPU."""
+LEAST_KEYS_MB = 256.0
+"""Below this for keys and values an engine is of no use."""
+USED = 0.9
+"""Share of a card's memory that is planned with; of the machine's own it is what `learner.memory_mb` says, or half."""
+GIB = float(1 << 30) / memory.MB
+"""MB of a GiB."""
+_ASK_SECONDS = 20.0
+
+
+@record
+class Device:
+    """Memory that something can be put into."""
+
+    name: str
+    limit_mb: float
+    """What of it is planned with."""
+    card: bool = False
+
+
+@record
+class Needs:
+    """What a run's model and settings ask for."""
+
+    learner: Callable[[int, float], Mapping[str, float]]
+    """(token budget, limit in MB) -> MB by kind, activations among them, without a sampler's cache."""
+    engine_mb: float
+    """Of an engine without its keys and values; 0: the sampler shares the learner's weights."""
+    weights_mb: float
+    """Of them the weights."""
+    keys_mb: float
+    """Keys and values of all replies that may be in flight at once."""
+
+
+@record
+class Load:
+    """What lies on one device."""
+
+    device: Device
+    kinds: Mapping[str, float]
+    """MB by kind."""
+
+    @property
+    def total_mb(self) -> float:
+        """Of all kinds."""
+        return sum(self.kinds.values())
+
+
+@record
+class Sizes:
+    """What was picked."""
+
+    loads: tuple[Load, ...]
+    replicas: int
+    """Engines; 0: the sampler shares the learner's weights."""
+    keys_mb: float
+    """For keys and values, an engine (or the sampler's cache)."""
+    token_budget: int
+    sleep: bool
+    """Must an engine sleep while the learner works?"""
+    fits: bool
+
+
+def devices(config: Config) -> tuple[Device, ...]:
+    """The machine's memory, which the learner has, and the cards where an engine is to be on them."""
+    own = Device(name="memory", limit_mb=memory.limit_mb(config.learner.memory_mb))
+    return (own, *on_cards()) if config.policy.backend == "vllm" else (own,)
+
+
+def on_cards() -> tuple[Device, ...]:
+    """The cards, as something to plan with."""
+    return tuple(Device(name=name, limit_mb=USED * mb, card=True) for name, mb in cards())
+
+
+def cards() -> tuple[tuple[str, float], ...]:
+    """Name and memory (MB) of each NVIDIA card, by its driver's own command; torch is not imported."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return ()
+    asked = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    found = []
+    for line in done.stdout.splitlines():
+        index, name, mebibytes = (word.strip() for word in line.split(",", 2))
+        found.append((f"card {index} ({name})", float(mebibytes) * (1 << 20) / memory.MB))
+    return tuple(found)
+
+
+def pick(needs: Needs, where: Sequence[Device]) -> Sizes:
+    """The sizes for these devices, of which there is at least one."""
+    first, others = where[0], where[1:]
+    if not needs.engine_mb:
+        return _in_process(needs, first)
+    if others:
+        budget, kinds = _largest(needs, first, taken_mb=0.0)
+        room = min(device.limit_mb for device in others) - needs.engine_mb
+        keys = max(0.0, min(room, needs.keys_mb / len(others)))
+        loads = [Load(device=first, kinds=kinds)]
+        loads += [Load(device=device, kinds=_engine(needs, keys)) for device in others]
+        fits = sum(kinds.values()) <= first.limit_mb and keys >= min(LEAST_KEYS_MB, needs.keys_mb)
+        return Sizes(
+            loads=tuple(loads), replicas=len(others), keys_mb=keys, token_budget=budget, sleep=False, fits=fits
+        )
+    return _together(needs, first)
+
+
+def _in_process(needs: Needs, device: Device) -> Sizes:
+    budget, kinds = _largest(needs, device, taken_mb=needs.keys_mb)
+    kinds = {**kinds, "keys and values": needs.keys_mb}
+    fits = sum(kinds.values()) <= device.limit_mb
+    load = Load(device=device, kinds=kinds)
+    return Sizes(loads=(load,), replicas=0, keys_mb=needs.keys_mb, token_budget=budget, sleep=False, fits=fits)
+
+
+def _together(needs: Needs, device: Device) -> Sizes:
+    """Learner and one engine on one device: at the same time where they fit, else in turns."""
+    least = sum(needs.learner(BUDGETS[0], device.limit_mb - needs.engine_mb).values())
+    room = device.limit_mb - needs.engine_mb - least
+    enough = min(LEAST_KEYS_MB, needs.keys_mb)
+    sleep = room < enough
+    if sleep:
+        keys = max(0.0, min(needs.keys_mb, device.limit_mb - needs.engine_mb))
+        budget, kinds = _largest(needs, device, taken_mb=0.0)
+        fits = device.card and keys >= enough and sum(kinds.values()) <= device.limit_mb
+    else:
+        keys = min(needs.keys_mb, room)
+        budget, kinds = _largest(needs, device, taken_mb=needs.engine_mb + keys)
+        fits = True
+    both = dict(kinds)
+    for kind, mb in _engine(needs, keys).items():
+        both[kind] = both.get(kind, 0.0) + mb
+    load = Load(device=device, kinds=both)
+    return Sizes(loads=(load,), replicas=1, keys_mb=keys, token_budget=budget, sleep=sleep, fits=fits)
+
+
+def _largest(needs: Needs, device: Device, *, taken_mb: float) -> tuple[int, Mapping[str, float]]:
+    """The largest token budget that fits beside what is taken, and what the learner needs with it; else the least."""
+    limit = device.limit_mb - taken_mb
+    for budget in reversed(BUDGETS):
+        kinds = needs.learner(budget, limit)
+        if sum(kinds.values()) <= limit or budget == BUDGETS[0]:
+            return budget, kinds
+    raise AssertionError("there is a least budget")
+
+
+def _engine(needs: Needs, keys_mb: float) -> dict[str, float]:
+    libraries = needs.engine_mb - needs.weights_mb
+    return {"weights": needs.weights_mb, "keys and values": keys_mb, "libraries": libraries}
+
+
+def needs_of(config: Config, players: parts.Players) -> Needs | None:
+    """What the settings ask for; None where the model is not known or not counted."""
+    settings = described(config.policy.model, cache=cache_folder()) if config.policy.model != parts.TOY else None
+    shape = memory.shape_of(settings) if settings is not None else None
+    if shape is None:
+        return None
+    size = memory.SIZES[config.learner.dtype]
+    weights, copied = size * shape.parameters / memory.MB, config.policy.backend == "vllm"
+    longest = max(role.sampling.max_tokens for role in players.everybody)
+    tokens = config.policy.max_rows * min(shape.context, _PROMPT + longest)
+    if not copied:
+        tokens = min(tokens, memory.CACHE_TOKENS)
+    return Needs(
+        learner=lambda budget, limit: _learner(config, players, shape, budget=budget, limit_mb=limit),
+        engine_mb=weights + ENGINE_MB if copied else 0.0,
+        weights_mb=weights,
+        keys_mb=tokens * 2 * shape.layers * shape.kv_heads * shape.head_size * size / memory.MB,
+    )
+
+
+_PROMPT = 512
+"""Tokens that are assumed of every prompt, as `learner.forecast` does."""
+_SEEDS = 4
+"""Seeds of the step that is laid out: more of them change no micro-batch."""
+
+_KINDS = {
+    "Python and libraries": "libraries",
+    "parameters": "weights",
+    "gradients": "optimizer",
+    "moments": "optimizer",
+    "reference": "weights",
+    "activations": "activations",
+    "probabilities of trained tokens": "activations",
+}
+
+
+def _learner(
+    config: Config, players: parts.Players, shape: memory.Shape, *, budget: int, limit_mb: float
+) -> Mapping[str, float]:
+    """MB by kind of the learner alone, with layers computed again where `limit_mb` asks for it."""
+    learner = config.learner.model_copy(update={"token_budget": budget, "memory_mb": max(1, int(limit_mb))})
+    step = config.curriculum.model_copy(update={"seeds": min(_SEEDS, config.curriculum.seeds)})
+    found = parts.forecast_of(config.model_copy(update={"learner": learner, "curriculum": step}), players, shape)
+    kinds: dict[str, float] = {}
+    for name, mb in (*found.fixed.items(), *found.update.items()):
+        kind = _KINDS.get(name, "weights")
+        if name != "sampler's cache":
+            kinds[kind] = kinds.get(kind, 0.0) + mb
+    return kinds
+
+
+def rows(config: Config, players: parts.Players) -> Iterator[PlanRow]:
+    """The plan's lines: the scale, each device, what was picked."""
+    used = next((origin for origin in config.provenance.values() if origin.startswith(ORIGIN)), "")
+    if used:
+        scale = SCALES[used.removeprefix(ORIGIN)]
+        note = "" if scale.tested else "untested: no such machine has run it"
+        yield PlanRow(section="sizing", name=used.removeprefix("--"), value=scale.words, note=note)
+    needs = needs_of(config, players) if config.policy.backend != "openai" else None
+    if needs is None:
+        return
+    found = pick(needs, devices(config))
+    for load in found.loads:
+        kinds = ", ".join(f"{kind} {mb:.0f}" for kind, mb in load.kinds.items())
+        note = f"{load.total_mb:.0f} of {load.device.limit_mb:.0f} MB, in which it is planned"
+        yield PlanRow(section="sizing", name=load.device.name, value=f"{kinds} MB", note=note)
+    yield PlanRow(section="sizing", name="token budget", value=_budget(found, config), note="learner.token_budget")
+    if found.replicas:
+        engines = f"{found.replicas} with {found.keys_mb / GIB:.1f} GiB each for keys and values are enough here"
+        options = config.policy.options
+        note = f"set: {options.get('replicas', 1)} with {options.get('kv_gb', 1.0):g} GiB (policy.options)"
+        yield PlanRow(section="sizing", name="engines", value=engines, note=note)
+    yield PlanRow(section="sizing", name="verdict", value=_verdict(found))
+    if found.replicas and (there := on_cards()):
+        other = pick(needs, there)
+        value = f"{other.replicas} engines, a token budget up to {other.token_budget}; {_verdict(other)}"
+        yield PlanRow(section="sizing", name="learner on a card", value=value, note="nothing puts it there yet")
+
+
+def _budget(found: Sizes, config: Config) -> str:
+    asked = config.learner.token_budget
+    return f"up to {found.token_budget} fits" + (f", and {asked} is set" if asked > found.token_budget else "")
+
+
+def _verdict(found: Sizes) -> str:
+    """In one sentence."""
+    if not found.fits:
+        return "it does not fit: a smaller policy.model, learner.lora_rank = 8, or learner.optimizer = adamw8bit"
+    if found.sleep:
+        return "it fits in turns only: an engine would have to sleep while the learner works, which is not done yet"
+    return "it fits" + (", learner and engine at the same time; no sleep mode is needed" if found.replicas else "")

@@ -1,0 +1,157 @@
+"""What fits where: pure picks, cards by their driver's command, the lines of a plan, and the scales."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from selfplay import config as configs
+from selfplay import parts, sizing
+from selfplay.build import execute
+from selfplay.cli.run import Options, resolve
+from selfplay.cli.session import Session
+from selfplay.config.scales import SCALES
+from selfplay.config.settings import fields
+from selfplay.errors import UserError
+from selfplay.events import Interrupt
+from selfplay.plan import plan
+from selfplay.project import Project
+from selfplay.sizing import BUDGETS, Device, Needs, pick
+
+MEMORY = Device(name="memory", limit_mb=20_000.0)
+
+
+def card(mb: float, number: int = 0) -> Device:
+    return Device(name=f"card {number}", limit_mb=mb, card=True)
+
+
+def needs(*, fixed: float = 4000.0, engine: float = 2000.0, keys: float = 3000.0) -> Needs:
+    """A learner whose activations take a MB a token."""
+
+    def learner(budget: int, limit_mb: float) -> Mapping[str, float]:
+        return {"weights": fixed, "activations": float(budget)}
+
+    return Needs(learner=learner, engine_mb=engine, weights_mb=engine / 2, keys_mb=keys)
+
+
+def test_the_largest_token_budget_that_fits_is_picked() -> None:
+    alone = pick(needs(engine=0.0), [MEMORY])
+    assert (alone.replicas, alone.token_budget, alone.sleep, alone.fits) == (0, 8192, False, True)
+    assert alone.loads[0].kinds == {"weights": 4000.0, "activations": 8192.0, "keys and values": 3000.0}
+    beside = pick(needs(), [MEMORY])
+    assert (beside.replicas, beside.token_budget, beside.keys_mb, beside.fits) == (1, 8192, 3000.0, True)
+    assert beside.loads[0].total_mb <= MEMORY.limit_mb
+    assert beside.loads[0].kinds["weights"] == 5000.0
+
+
+def test_less_room_gives_fewer_keys_and_then_turns() -> None:
+    tight = pick(needs(), [card(8000.0)])
+    assert (tight.keys_mb, tight.token_budget, tight.sleep, tight.fits) == (976.0, BUDGETS[0], False, True)
+    turns = pick(needs(), [card(7000.0)])
+    assert (turns.sleep, turns.fits, turns.token_budget) == (True, True, 2048)
+    assert not pick(needs(), [Device(name="memory", limit_mb=7000.0)]).fits, "nothing sleeps outside a card"
+    assert not pick(needs(fixed=40_000.0), [card(7000.0)]).fits
+
+
+def test_of_several_cards_the_learner_has_the_first() -> None:
+    found = pick(needs(keys=90_000.0), [card(10_000.0, n) for n in range(4)])
+    assert (found.replicas, found.keys_mb, found.token_budget) == (3, 8000.0, 4096)
+    assert (found.sleep, found.fits) == (False, True)
+    assert [load.device.name for load in found.loads] == ["card 0", "card 1", "card 2", "card 3"]
+    assert max(load.total_mb for load in found.loads) <= 10_000.0
+    assert pick(needs(keys=900.0), [card(10_000.0, n) for n in range(4)]).keys_mb == 300.0
+    assert not pick(needs(engine=11_000.0), [card(10_000.0, n) for n in range(2)]).fits
+
+
+def test_cards_are_what_the_drivers_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert sizing.cards() == ()
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\necho '0, Card A, 24564'\necho '1, Card B, 1000'\n")
+    command.chmod(0o755)
+    assert sizing.cards() == (("card 0 (Card A)", pytest.approx(25757.2, abs=0.1)), ("card 1 (Card B)", 1048.576))
+    command.write_text("#!/bin/sh\nexit 9\n")
+    assert sizing.cards() == ()
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A model of 7 billion parameters, as far as a plan asks."""
+    folder = tmp_path / "large"
+    folder.mkdir()
+    shape = {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4}
+    more = {"intermediate_size": 18944, "vocab_size": 152064, "max_position_embeddings": 32768}
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", **shape, **more}))
+    return folder
+
+
+def test_a_large_model_does_not_fit_on_a_small_card_and_fits_on_several(large: Path, project: Project) -> None:
+    config = configs.load("quickstart", project=project, scale="gpu", sets=[f"policy.model={large}"], environ={})
+    found = sizing.needs_of(config, parts.roles(config, project))
+    assert found is not None
+    assert found.weights_mb == pytest.approx(2 * 7615.5, rel=0.01)
+    assert not pick(found, [card(22_000.0)]).fits
+    node = pick(found, [card(140_000.0, n) for n in range(8)])
+    assert node.fits
+    assert node.replicas == 7
+    learner = node.loads[0].kinds
+    assert learner["optimizer"] == pytest.approx(3 * 4 * 7615.5, rel=0.01)
+
+
+def test_a_plan_says_what_fits_and_that_a_scale_is_untested(
+    large: Path, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, words in (("gpu", "untested"), ("node", "untested"), ("laptop", "")):
+        config = configs.load("quickstart", project=project, scale=name, sets=[f"policy.model={large}"], environ={})
+        rows = {row.name: row for row in plan(config, project) if row.section == "sizing"}
+        assert rows[f"scale {name}"].note.partition(":")[0] == words
+        assert rows["verdict"].value.startswith("it ")
+        assert "optimizer" in rows["memory"].value
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho '0, Card A, 24564'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    config = configs.load("quickstart", project=project, scale="gpu", sets=[f"policy.model={large}"], environ={})
+    rows = {row.name: row for row in plan(config, project) if row.section == "sizing"}
+    assert "keys and values" in rows["card 0 (Card A)"].value
+    assert "it does not fit" in rows["learner on a card"].value
+    asked = {row.name: row for row in plan(configs.load("demo", project=project, environ={}), project)}
+    assert "verdict" not in asked, "the toy model has no sizes"
+
+
+def test_a_scale_lies_between_the_preset_and_what_is_typed(project: Project) -> None:
+    config = configs.load("demo", project=project, scale="smoke", sets=["play.attempts=3"], environ={})
+    assert (config.run.steps, config.play.attempts, config.policy.model) == (1, 3, "toy")
+    assert (config.provenance["run.steps"], config.provenance["play.attempts"]) == ("--scale smoke", "-s")
+    with pytest.raises(UserError, match="no scale `smok`") as error:
+        configs.load("demo", project=project, scale="smok", environ={})
+    assert "did you mean `smoke`?" in error.value.hint
+    known = dict(fields())
+    assert all(name in known for scale in SCALES.values() for name in scale.values)
+
+
+@pytest.mark.parametrize("name", sorted(SCALES))
+def test_every_scale_is_valid_over_every_preset(name: str, project: Project) -> None:
+    for preset in ("quickstart", "search-quickstart", "demo"):
+        assert configs.load(preset, project=project, scale=name, environ={}).values()
+
+
+def test_a_scale_is_not_laid_over_the_settings_of_a_run(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFPLAY_RUNS", str(tmp_path))
+    configs.load("demo", project=project, environ={}).write(tmp_path / "old")
+    session = Session()
+    given = {"sets": (), "steps": None, "sandbox": None, "new": False, "plan": True, "quiet": True, "scale": "smoke"}
+    with pytest.raises(UserError, match="--scale is laid over a preset"):
+        resolve(session, Options.of(None, {**given, "name": "old"}))
+    config, _ = resolve(session, Options.of("demo", {**given, "name": "new"}))
+    assert config.provenance["run.steps"] == "--scale smoke"
+
+
+def test_a_smoke_run_is_played_to_its_end(project: Project, tmp_path: Path) -> None:
+    config = configs.load("demo", project=project, scale="smoke", environ={})
+    done = execute(config, project=project, folder=tmp_path / "run", observe=lambda event: None, interrupt=Interrupt())
+    assert (done.stop, done.steps) == ("done", 1)
