@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from selfplay.cli import runs
+from selfplay.cli import eval_external, runs
 from selfplay.cli.session import Session, common
 from selfplay.errors import NotFound, UserError
 
@@ -29,7 +29,7 @@ BACKENDS = ("auto", "docker", "bubblewrap", "local")
 
 @click.command("eval", short_help="How good are weights on tasks they never learnt from?")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option("--on", "ground", metavar="RUN|FILE", help="Whose held-out tasks [default: the first run's].")
+@click.option("--on", "ground", metavar="RUN|FILE|FOLDER", help="Whose held-out tasks [default: the first run's].")
 @click.option("--tasks", type=click.IntRange(min=1), metavar="N", help="At most N tasks [default: as the run says].")
 @click.option("--attempts", type=click.IntRange(min=1), default=4, show_default=True, metavar="N", help="A task.")
 @click.option("--k", "ks", metavar="K,K,...", help="For pass@k [default: powers of two up to --attempts].")
@@ -39,6 +39,7 @@ BACKENDS = ("auto", "docker", "bubblewrap", "local")
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Keys every draw [default: the run's].")
 @click.option("--model", metavar="NAME", help="What an endpoint calls the model it serves.")
 @click.option("--tokenizer", metavar="MODEL", help="Whose tokenizer an endpoint's model has: an alias or a folder.")
+@click.option("--issues", metavar="FILE", help="Tell tasks by these texts (`code`, with tools).")
 @click.option("--corpus", metavar="NAME", help="Searched for a file of questions [default: the run's].")
 @click.option("--sandbox", type=click.Choice(BACKENDS), help="Where tests run [default: as the run says].")
 @common
@@ -54,6 +55,7 @@ def command(
     seed: int | None,
     model: str | None,
     tokenizer: str | None,
+    issues: str | None,
     corpus: str | None,
     sandbox: str | None,
 ) -> int:
@@ -65,7 +67,10 @@ def command(
     only read; what was played is kept in evals/ under the run, and the same question is answered from there.
 
     A FILE is what `selfplay export --format tasks` writes; or questions with golden answers as JSON lines (NQ,
-    HotpotQA, 2Wiki, MuSiQue, Bamboogle), which are answered by searching, by heart, and from the right passages.
+    HotpotQA, 2Wiki, MuSiQue, Bamboogle), which are answered by searching, by heart, and from the right passages. With
+    --issues, solvers with tools are told a bug by its issue: rows with `task_id`, `problem_statement` (SWE-bench's).
+    A FOLDER holds files of tasks, or has QuixBugs' layout. SWE-bench rows of `selfplay export` and HumanEval's JSON
+    lines, whose programs are written whole, are read too; what others made is proved in the sandbox first, once.
 
     \b
     Examples:
@@ -84,16 +89,25 @@ def command(
         else target_of(text, project=session.project)
         for text in targets
     ]
+    from selfplay.evaluation.issues import told
     from selfplay.evaluation.measure import Ask, measure
     from selfplay.views.observers import PlainObserver
 
     ask = Ask(attempts=attempts, temperature=temperature, seed=seed)
     if ground is not None and _holds_questions(ground):
+        if issues is not None:
+            raise UserError("--issues is for tasks, and questions have none", hint="name a file of tasks: --on FILE")
         path = Path(ground)
         return _questions(session, path, chosen, ask, ks=wanted, corpus=corpus, tasks=tasks, sandbox=sandbox)
+    if ground is not None and eval_external.is_brought(ground):
+        path = Path(ground)
+        return eval_external.answer(session, path, chosen, ask, ks=wanted, tasks=tasks, sandbox=sandbox)
     if corpus is not None:
         raise UserError("--corpus is for a file of questions", hint="name one: --on questions.jsonl")
     where = _ground(ground, chosen, count=tasks, sandbox=sandbox, project=session.project)
+    if issues is not None:
+        configs = [target.config for target in chosen if target.config is not None]
+        where = told(where, Path(issues), configs=configs, project=session.project)
     with PlainObserver(sys.stderr, run=where.words) as observe:
         found = measure(chosen, where, ask, project=session.project, observe=observe)
     run = where.folder.name if where.folder is not None else None
@@ -247,7 +261,8 @@ def lines(found: Sequence[Measured], ground: Ground, *, attempts: int, ks: Seque
         yield f"\n{one.target.words}{version}"
         for k, estimate in figures.passes.items():
             yield f"  pass@{k:<4} {percent(estimate)}{_without(estimate)}"
-        yield f"  valid     {percent(figures.valid)} of {plural(figures.proposals, 'proposal')}"
+        if figures.proposals:
+            yield f"  valid     {percent(figures.valid)} of {plural(figures.proposals, 'proposal')}"
         left = figures.undecided + figures.proposals_undecided
         undecided = f", {left} undecided and left out" if left else ""
         yield f"  {plural(figures.attempts, 'attempt')}{undecided}, {duration(one.seconds)}"

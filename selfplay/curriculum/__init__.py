@@ -9,7 +9,7 @@ state of its own. The loop commits its choices before they are played, and a rec
     posterior.py    how likely a task is solved, what can be learnt from it, what a reward asks for
     pool.py         which known tasks are worth another play      where.py    where new ones are asked for
     presets.py      uniform, frontier       papers.py    ssr, ssp
-    rungs.py        ladder                  arms.py      bandit
+    rungs.py        ladder                  arms.py      bandit     given.py   given
     needs.py        what a game must have for one      options.py   `curriculum.options`
 
 Any dotted path to a callable of the shape `Curriculum` can stand in a preset's place. Terms that choices carry:
@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from selfplay.curriculum.arms import bandit
+from selfplay.curriculum.given import given
 from selfplay.curriculum.history import History
 from selfplay.curriculum.needs import Needs, needs_of, refuse_missing
 from selfplay.curriculum.options import configured
@@ -40,6 +41,7 @@ __all__ = [
     "bandit",
     "configured",
     "frontier",
+    "given",
     "ladder",
     "needs_of",
     "refuse_missing",
@@ -77,5 +79,6 @@ CURRICULA: Mapping[str, Curriculum] = {
     "ssp": ssp,
     "ladder": ladder,
     "bandit": bandit,
+    "given": given,
 }
 """Name -> function, as `curriculum.choose` takes them."""

@@ -4,6 +4,10 @@
     measure    `selfplay eval`: any weights or endpoint on a run's held-out tasks or on a file of tasks
     targets    whose weights: a run's save, a model, an endpoint
     tasks      the file of tasks that `selfplay export --format tasks` writes
+    external   what others made: QuixBugs, HumanEval, SWE-bench rows; `written` whole programs, `bringing` all of them
+    mechanism  bugs by another mechanism than the warm-up's; `making` a study's tasks of them
+    planted    bugs that somebody named, proved as tasks
+    issues     tasks told by what people wrote of them, in the place of what tests lost
 
 Both ways play the same stints, so a run's own evaluation and `selfplay eval RUN@STEP` sample the same tokens.
 

@@ -30,6 +30,7 @@ from selfplay.evaluation.questions import Asked, read
 from selfplay.evaluation.stints import HeldOut
 from selfplay.games.search.filters import stands_in
 from selfplay.games.search.reading import source
+from selfplay.mix import alone
 from selfplay.project import Project
 from selfplay.retrieval import Passage, Retriever
 from selfplay.retrieval.fts import FtsRetriever
@@ -85,6 +86,9 @@ def exam(
     """
     if sandbox is not None:
         raise UserError("answers to questions need no sandbox", hint="leave --sandbox away")
+    if run is not None:
+        # note: of a mix of games the one that answers questions.
+        run = next((single for single in alone(run) if single.run.game == GAME), run)
     if run is not None and run.run.game != GAME:
         raise UserError(
             f"the run plays `{run.run.game}`, and {path} holds questions", hint="evaluate a run of the game `search`"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from selfplay.errors import UserError
 from selfplay.evaluation.stints import HeldOut, in_order, play, unless_interrupted
 from selfplay.events import Event
-from selfplay.games import kept_back
+from selfplay.games import cast, kept_back
 from selfplay.ledger import Reader, held_out
 from selfplay.types import record
 from selfplay.views.evaluation import line, recorded, summary, summary_data
@@ -62,8 +62,8 @@ async def evaluate(run: Run, done: int) -> None:
             await _held_out(run, plan),
             step=done,
             attempts=plan.attempts,
-            proposer=run.game.proposer,
-            solver=run.game.solver,
+            proposers=cast(run.game, "proposer"),
+            solvers=cast(run.game, "solver"),
         )
     found = summary(plays, ks=sorted({1, plan.attempts}))
     text = f"held-out after {plural(done, 'step')}: {line(found)}"

@@ -12,7 +12,8 @@ from selfplay.config import Config, from_run, load
 from selfplay.config.settings import affects_results, toml_value
 from selfplay.errors import UserError
 from selfplay.evaluation import tasks as files
-from selfplay.evaluation.stints import HeldOut, in_order
+from selfplay.evaluation import written
+from selfplay.evaluation.stints import HeldOut, held_out_of, in_order
 from selfplay.games import kept_back
 from selfplay.ledger import Ledger, held_out
 from selfplay.project import Project
@@ -64,7 +65,7 @@ def on_run(folder: Path, *, count: int | None, sandbox: str | None, project: Pro
     kept = made_file(folder, wanted)
     if not made:
         digest, made = config.digest, files.read(kept).on.tasks if kept.is_file() else ()
-    on = HeldOut(seeds=seeds[:wanted], tasks=made[:wanted]) if made else None
+    on = held_out_of(seeds, made[:wanted], count=wanted) if made else None
     return Ground(words=f"run {folder.name}", config=config, config_digest=digest, folder=folder, on=on, count=wanted)
 
 
@@ -119,7 +120,13 @@ def on_file(path: Path, *, run: Config | None, count: int | None, sandbox: str |
     used = {task.seed_id for task in tasks}
     on = HeldOut(seeds=tuple(seed for seed in found.on.seeds if seed.id in used), tasks=tasks)
     return Ground(
-        words=str(path), config=config, config_digest=found.config_digest, folder=None, on=on, count=len(tasks)
+        words=str(path),
+        config=config,
+        config_digest=found.config_digest,
+        folder=None,
+        on=on,
+        count=len(tasks),
+        solver=written.role() if written.is_written(tasks) else None,
     )
 
 

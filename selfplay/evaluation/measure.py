@@ -25,11 +25,13 @@ from selfplay import parts
 from selfplay.config import Config
 from selfplay.errors import NotFound, UserError
 from selfplay.evaluation import tasks as files
+from selfplay.evaluation import written
 from selfplay.evaluation.grounds import FOLDER, Ground, made_file
-from selfplay.evaluation.stints import HeldOut, play
+from selfplay.evaluation.stints import HeldOut, held_out_of, play
 from selfplay.evaluation.targets import Target, config_of, identity, opened
 from selfplay.events import Event, Interrupt, Observer
 from selfplay.games import AsksPolicy, Game, kept_back
+from selfplay.games.code.game import CodeGame
 from selfplay.ledger import Ledger
 from selfplay.ledger.held_out import HeldOutPlay
 from selfplay.policy import Policy
@@ -81,6 +83,27 @@ def measure(
     return asyncio.run(_measure(targets, ground, ask, project, observe))
 
 
+def together(
+    targets: Sequence[Target], grounds: Sequence[Ground], ask: Ask, *, project: Project, observe: Observer
+) -> list[Measured]:
+    """Let every target play every ground; what one did on all of them is one `Measured`.
+
+    Raises:
+        UserError, NotFound, NotReady, RunFailed, Held: as `measure`.
+    """
+    found = [measure(targets, ground, ask, project=project, observe=observe) for ground in grounds]
+    return [
+        replace(
+            mine[0],
+            plays=tuple(play for one in mine for play in one.plays),
+            seconds=sum(one.seconds for one in mine),
+            stored=all(one.stored for one in mine),
+            kept=mine[0].kept if len(mine) == 1 else None,
+        )
+        for mine in zip(*found, strict=True)
+    ]
+
+
 async def _measure(
     targets: Sequence[Target], ground: Ground, ask: Ask, project: Project, observe: Observer
 ) -> list[Measured]:
@@ -107,7 +130,11 @@ class Bench:
             config = self.ground.config
             players = _players(config, self.ground, self.project)
             opening = parts.game(config, self.project, players, observe=self.observe, stack=self.stack)
-            self._game, _ = await opening
+            made, _ = await opening
+            if self.ground.on is not None and written.is_written(self.ground.on.tasks):
+                assert isinstance(made, CodeGame)
+                made = written.Written(made)
+            self._game = made
             if self.ground.seeded:
                 await self._game.seeds()
         return self._game
@@ -118,32 +145,31 @@ class Bench:
         if ground.on is not None:
             return ground.on
         self.observe(Event(kind="note", data={"text": "making held-out tasks, once; later evaluations find them"}))
-        seeds, tasks = await (await self.game()).held_out(ground.count)
+        _, tasks = await (await self.game()).held_out(ground.count)
         if not tasks:
             raise UserError(
                 f"no held-out seed of {ground.words} gives a task", hint="hold out more of them: -s game.held_out=0.3"
             )
+        every = kept_back(await (await self.game()).seeds())
         if ground.folder is not None:
-            every = kept_back(await (await self.game()).seeds())
             config, of_files = ground.config, files.digest_of(ground.config, self.project)
             made = files.rows(tasks, every, config=config, config_digest=config.digest, digest=of_files)
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made)
             _write(made_file(ground.folder, ground.count), text)
-        return HeldOut(seeds=tuple(seeds), tasks=tuple(tasks))
+        return held_out_of(every, tasks, count=ground.count)
 
 
 async def _one(target: Target, on: HeldOut, bench: Bench) -> Measured:
     ground, ask = bench.ground, bench.ask
     config = config_of(target, otherwise=ground.config)
     players = _players(config, ground, bench.project)
-    if players.solver.game != ground.config.run.game:
+    if players.game != ground.config.run.game:
         raise UserError(
-            f"{target.words} plays `{players.solver.game}`, and the tasks of {ground.words} are of "
-            f"`{ground.config.run.game}`",
+            f"{target.words} plays `{players.game}`, and the tasks of {ground.words} are of `{ground.config.run.game}`",
             hint="evaluate it on tasks of its own game: --on RUN",
         )
     if ask.temperature is not None:
-        players = _at(players, ask.temperature)
+        players = players.at(ask.temperature)
     seed = ask.seed if ask.seed is not None else ground.config.run.seed
     with tempfile.TemporaryDirectory() as scratch:
         place = _place(target, on, bench, config=config, players=players, seed=seed)
@@ -168,13 +194,7 @@ async def _one(target: Target, on: HeldOut, bench: Bench) -> Measured:
 
 def _players(config: Config, ground: Ground, project: Project) -> parts.Players:
     players = parts.roles(config, project)
-    return players if ground.solver is None else parts.Players(proposer=players.proposer, solver=ground.solver)
-
-
-def _at(players: parts.Players, temperature: float) -> parts.Players:
-    pair = (players.proposer, players.solver)
-    proposer, solver = (replace(role, sampling=replace(role.sampling, temperature=temperature)) for role in pair)
-    return parts.Players(proposer=proposer, solver=solver)
+    return players if ground.solver is None else replace(players, solver=ground.solver)
 
 
 async def _play(
@@ -201,8 +221,8 @@ async def _play(
                     on,
                     step=target.step,
                     attempts=bench.ask.attempts,
-                    proposer=players.proposer,
-                    solver=players.solver,
+                    proposers=players.cast("proposer"),
+                    solvers=players.cast("solver"),
                 )
                 seconds = time.monotonic() - began
             how = "done"
@@ -251,7 +271,7 @@ def _place(
         weights if weights is not None else [target.name, time.time_ns()],
         [one.id for one in on.seeds],
         [task.id for task in on.tasks],
-        [asdict(replace(role, origin="")) for role in (players.proposer, players.solver)],
+        [asdict(replace(role, origin="")) for role in players.everybody],
         (bench.ask.attempts, seed, target.step),
     )
     name = re.sub(r"[^A-Za-z0-9.-]+", "_", target.words.rpartition("@")[2] if target.save else target.name).strip("_.")

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from selfplay.events import Interrupt
-from selfplay.games import Game, Minted
+from selfplay.games import Cast, Game, Minted
 from selfplay.ledger.held_out import HeldOutPlay
 from selfplay.pools import toolboxes
 from selfplay.stages import Interrupted, Played, Pools, Stint, play_and_decide
-from selfplay.types import Role, Seed, Task, Trajectory, record
+from selfplay.types import Seed, Task, Trajectory, record
 
 T = TypeVar("T")
 
@@ -32,8 +32,15 @@ class HeldOut:
     """Seeds that tasks are of and nobody proposes on."""
 
 
+def held_out_of(every: Sequence[Seed], tasks: Sequence[Task], *, count: int) -> HeldOut:
+    """The first `count` of all held-out seeds to propose on, `tasks` to solve, and what other seeds those are of."""
+    used = {task.seed_id for task in tasks}
+    others = tuple(seed for seed in every[count:] if seed.id in used)
+    return HeldOut(seeds=tuple(every[:count]), tasks=tuple(tasks), others=others)
+
+
 async def play(
-    pools: Pools, game: Game, on: HeldOut, *, step: int, attempts: int, proposer: Role, solver: Role
+    pools: Pools, game: Game, on: HeldOut, *, step: int, attempts: int, proposers: Cast, solvers: Cast
 ) -> list[HeldOutPlay]:
     """Play and decide what `pools.ledger` does not hold yet; nothing that is proposed becomes a task.
 
@@ -57,22 +64,22 @@ async def play(
         step=step,
         stage="evaluate",
         verdict_stage="mint",
-        role=proposer,
+        who=lambda name: proposers.of(seeds[name]),
         views={seed.id: game.proposer_view(seed) for seed in on.seeds},
         count=1,
         decide=mint,
-        tools=toolboxes(game, proposer, seeds),
+        tools=toolboxes(game, proposers, seeds),
         label="held-out propose",
     )
     solving = Stint(
         step=step,
         stage="evaluate",
         verdict_stage="judge",
-        role=solver,
+        who=lambda name: solvers.of(tasks[name]),
         views={task.id: game.solver_view(task) for task in on.tasks},
         count=attempts,
         decide=judge,
-        tools=toolboxes(game, solver, tasks),
+        tools=toolboxes(game, solvers, tasks),
         label="held-out attempt",
     )
     proposed = await play_and_decide(pools, proposing)

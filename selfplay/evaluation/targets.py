@@ -125,6 +125,8 @@ async def opened(
     if target.kind == "endpoint":
         return await _endpoint(target, config=config, stack=stack)
     loop = asyncio.get_running_loop()
+    # note: nothing is learnt, so one process holds the weights whatever they were learnt with.
+    config = config.model_copy(update={"learner": config.learner.model_copy(update={"ranks": 1})})
     model = await loop.run_in_executor(torch_thread, partial(parts.learner, config, players))
     if target.save is not None and target.folder is not None:
         place = target.folder / target.save.path

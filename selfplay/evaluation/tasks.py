@@ -19,9 +19,10 @@ from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.errors import NotFound, NotReady, UserError
 from selfplay.evaluation.stints import HeldOut
+from selfplay.mix import alone, games_of
 from selfplay.parts import source_of
 from selfplay.project import Project
-from selfplay.types import Seed, Task, record, task_id
+from selfplay.types import Seed, Task, digest, record, task_id
 
 SCHEMA = "selfplay.task/1"
 
@@ -49,6 +50,8 @@ def digest_of(config: Config, project: Project) -> str | None:
     Raises:
         NotFound, UserError, NotReady: as `games.code.source.fetch` and `retrieval.store.Corpus`.
     """
+    if len(singles := alone(config)) > 1:
+        return digest("mix", [digest_of(single, project) for single in singles])
     if config.run.game == "search":
         from selfplay.retrieval.store import Corpus
 
@@ -63,7 +66,8 @@ def digest_of(config: Config, project: Project) -> str | None:
 
 def source_in_words(config: Config) -> str:
     """Where the tasks come from; the game's name where it plays without a source."""
-    return {"code": config.game.source, "search": config.game.corpus}.get(config.run.game, config.run.game)
+    known = {"code": config.game.source, "search": config.game.corpus}
+    return " + ".join(known.get(name, name) for name in games_of(config))
 
 
 def rows(
@@ -75,7 +79,7 @@ def rows(
     for task in tasks:
         yield {
             "schema": SCHEMA,
-            "game": task.game,
+            "game": config.run.game,
             "source": source_in_words(config),
             "digest": digest,
             "config_digest": config_digest,
@@ -151,4 +155,5 @@ def _row(row: Any) -> tuple[TaskFile, Task, Seed]:
         settings=dict(row["settings"]),
         on=HeldOut(seeds=(), tasks=()),
     )
-    return head, Task(**row["task"]), Seed(**row["seed"])
+    # note: what it was minted from is a row of the run that made it, and of no other ledger.
+    return head, Task(**{**row["task"], "parent_id": None}), Seed(**row["seed"])

@@ -56,7 +56,7 @@ def test_who_is_refused_is_told_what_can_be_played(project: Project) -> None:
     with pytest.raises(UserError) as caught:
         plan(load("demo", project=project, sets=("curriculum.choose=ssr",), environ={}), project)
     less = "-s 'curriculum.options={strategies=\"\"}' asks for less"
-    able = "by default it can be played with: uniform, frontier, ssp, bandit; presets: selfplay ls"
+    able = "by default it can be played with: uniform, frontier, ssp, bandit, given; presets: selfplay ls"
     assert caught.value.hint == f"{less}; {able}"
     plain = ("curriculum.choose=ssr", 'curriculum.options={strategies=""}')
     assert plan(load("demo", project=project, sets=plain, environ={}), project)

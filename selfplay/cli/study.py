@@ -1,0 +1,204 @@
+"""`selfplay study`: several ways to learn, with the same start and budget, compared on tasks that are opened once.
+
+Not here: arms, budget, measuring, statistics, the page (`study`), making tasks (`evaluation.making`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from selfplay.cli import signals
+from selfplay.cli.session import Session, common
+from selfplay.errors import UserError
+
+if TYPE_CHECKING:
+    from selfplay.study.arms import Job
+    from selfplay.study.spec import Study
+
+STOPPED = 75
+
+
+@click.command("study", short_help="Ways to learn compared, with one budget and tasks that are opened once.")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False, metavar="FILE.toml")
+@click.option("--plan", is_flag=True, help="Print arms, seeds, hours and endpoint; play nothing.")
+@click.option("--only", multiple=True, metavar="ARM", help="Play only these arms and what they start from; no test.")
+@click.option("--seed", "seeds", multiple=True, type=int, metavar="N", help="Play only these seeds; no test.")
+@click.option("--dev", is_flag=True, help="Tune: the study's dev seeds, on held-out tasks of the training package.")
+@click.option("--make-tasks", is_flag=True, help="Make the endpoint's tasks, and print their digest.")
+@click.option("--open-again", is_flag=True, help="Open the test tasks though another form of the study has.")
+@click.option("--page", is_flag=True, help="Only make curricula/results/README.md anew from the committed results.")
+@common
+def command(
+    session: Session,
+    file: Path | None,
+    *,
+    plan: bool,
+    only: tuple[str, ...],
+    seeds: tuple[int, ...],
+    dev: bool,
+    make_tasks: bool,
+    open_again: bool,
+    page: bool,
+) -> int:
+    """Play every arm of the study in FILE.toml with every seed, then open its test tasks and measure; resumable.
+
+    Each arm and seed is a run under runs/studies/NAME/; what is there is not played again. Each result is a file under
+    curricula/results/NAME/, and curricula/results/README.md is made of those. An arm ends once it has generated and
+    trained as many tokens as the budget says. The test is opened when all arms are played, and once: a study that was
+    changed since must say --open-again.
+
+    \b
+    Examples:
+      selfplay study curricula/studies/toy.toml
+      selfplay study curricula/studies/small.toml --plan
+      selfplay study curricula/studies/small.toml --only frontier --seed 0
+      selfplay study --page
+    """
+    if session.json:
+        session.claim_stdout()
+    if page and file is None:
+        return _page(session)
+    if file is None:
+        raise UserError("which study?", hint="selfplay study curricula/studies/toy.toml")
+    from selfplay.study.spec import read
+
+    study = read(file)
+    if make_tasks:
+        return _make(session, study)
+    chosen = _chosen(session, study, only=only, seeds=seeds, dev=dev)
+    if plan:
+        return _plan(session, study, chosen, dev=dev)
+    from selfplay.study.opening import task_files
+
+    part = bool(only or seeds)
+    if not dev and not part:
+        # note: before hours are spent on what could not be measured.
+        task_files(study)
+    if not _played(session, chosen):
+        return STOPPED
+    if part and not dev:
+        session.say(
+            f"{study.name}: {len(chosen)} runs are played; the whole study opens the test: selfplay study {file}"
+        )
+        return 0
+    return _measured(session, study, chosen, dev=dev, again=open_again)
+
+
+def _page(session: Session) -> int:
+    from selfplay.study import page
+
+    folder = session.project.folder
+    if folder is None:
+        raise UserError("there is no project here", hint="selfplay init, or name one: --project DIR")
+    path = page.write(folder / "curricula" / "results")
+    session.say(f"made {path}")
+    if session.json:
+        session.answer("study", {"page": str(path)})
+    return 0
+
+
+def _chosen(session: Session, study: Study, *, only: Sequence[str], seeds: Sequence[int], dev: bool) -> list[Job]:
+    """The runs that are asked for, with those that they start from."""
+    from selfplay.study.arms import jobs
+
+    every = jobs(study, project=session.project, dev=dev)
+    if not every:
+        raise UserError(f"study `{study.name}` has no {'dev ' if dev else ''}seed", hint="name some: seeds = [0, 1, 2]")
+    wanted = {study.arm(name).name for name in only} or {arm.name for arm in study.arms}
+    for arm in reversed(study.arms):
+        if arm.name in wanted and arm.start:
+            wanted.add(arm.start)
+    known = {job.seed for job in every}
+    if strange := [seed for seed in seeds if seed not in known]:
+        raise UserError(f"{strange[0]} is no seed of study `{study.name}`", hint=f"its seeds: {sorted(known)}")
+    return [job for job in every if job.arm.name in wanted and (not seeds or job.seed in seeds)]
+
+
+def _plan(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool) -> int:
+    from selfplay.study.planning import planned
+
+    found = planned(study, chosen, project=session.project, dev=dev)
+    if session.json:
+        session.answer("study", found.data)
+    else:
+        session.data.write("".join(f"{line}\n" for line in found.lines))
+        session.say("nothing was played; without --plan it is")
+    return 0
+
+
+def _make(session: Session, study: Study) -> int:
+    from selfplay.evaluation.making import make
+    from selfplay.study import opening
+    from selfplay.views.observers import PlainObserver
+
+    made = study.making
+    if not made.sources or study.endpoint.tasks == "held_out":
+        raise UserError(f"{study.path} does not say of what tasks are made", hint="[making] sources = ['pypi:...']")
+    with PlainObserver(sys.stderr, run=study.name) as observe:
+        found = make(
+            made.sources,
+            folder=opening.place(study),
+            bugs=made.bugs,
+            functions=made.functions,
+            each=made.each,
+            project=session.project,
+            observe=observe,
+        )
+    digest = opening.digest_of(opening.files_in(study))
+    if session.json:
+        session.answer("study", {**found.data, "digest": digest})
+    else:
+        session.data.write("".join(f"{line}\n" for line in found.lines))
+        session.data.write(f'digest = "{digest}"\n')
+    return 0
+
+
+def _played(session: Session, chosen: Sequence[Job]) -> bool:
+    """Play what is owed; False where it was asked to stop."""
+    from selfplay.events import Interrupt
+    from selfplay.study import arms
+    from selfplay.views.observers import PlainObserver
+
+    interrupt = Interrupt()
+    for number, job in enumerate(chosen, start=1):
+        with PlainObserver(sys.stderr, run=job.name, quiet=session.json) as observe:
+            session.say(f"[{number}/{len(chosen)}] {job.name}")
+            with signals.listen(interrupt, say=session.say):
+                if not arms.play(job, project=session.project, observe=observe, interrupt=interrupt):
+                    session.say("stopped; the same command goes on")
+                    return False
+    return True
+
+
+def _measured(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool, again: bool) -> int:
+    """Measure what has no result yet, and make the page."""
+    from selfplay.study import measuring, opening, page, results
+    from selfplay.views.observers import PlainObserver
+
+    test = () if dev else opening.task_files(study)
+    if not dev:
+        opening.open_test(study, again=again)
+    results.describe(study)
+    made: list[dict[str, Any]] = []
+    for job in chosen:
+        path = results.path_of(study, name=job.name, dev=dev)
+        if path.is_file() and results.is_of(path, study):
+            continue
+        with PlainObserver(sys.stderr, run=job.name, quiet=session.json) as observe:
+            found = measuring.result(job, test=test, tested=not dev, project=session.project, observe=observe)
+        results.put(path, found)
+        made.append(found)
+        session.say(f"measured {job.name}: {path}")
+    path = page.write(study.results.parent)
+    if session.json:
+        data = {"study": study.name, "measured": len(made), "results": str(study.results), "page": str(path)}
+        session.answer("study", data)
+    else:
+        session.data.write(page.of_study(study.results))
+        session.say(f"{study.name}: {len(made)} measured; {path}")
+    return 0

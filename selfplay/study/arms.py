@@ -1,0 +1,186 @@
+"""What an arm is played with, and playing it until its budget is spent; the same call again goes on where it stopped.
+
+Every arm and seed is a run of its own, an ordinary one: `selfplay status`, `inspect` and `check` read it. Those that
+start from another arm are forks of its run of the same seed, so equal seeds start from equal weights.
+
+Not here: the order of the arms (`spec`), looking at the weights (`measuring`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from selfplay import build, fork
+from selfplay.config import Config, diff, from_run, load
+from selfplay.config.settings import toml_value
+from selfplay.errors import NotFound, UserError
+from selfplay.events import Interrupt, Observer
+from selfplay.ledger import Ledger, Reader, files, watching
+from selfplay.project import Project
+from selfplay.study.spec import Arm, Study
+from selfplay.types import record
+
+MOST = 1_000_000
+"""Steps of an arm that plays until its budget is spent."""
+STAGES = ("propose", "attempt")
+SEED = "SEED"
+"""In a setting's value: the run's seed. `../ARM-SEED` is another arm's run."""
+
+
+@record
+class Job:
+    """One arm with one seed."""
+
+    study: Study
+    arm: Arm
+    seed: int
+    root: Path
+    """Folder of the study's runs."""
+
+    @property
+    def name(self) -> str:
+        """`ARM-SEED`."""
+        return f"{self.arm.name}-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Of its run."""
+        return self.root / self.name
+
+    @property
+    def start(self) -> Job | None:
+        """What it starts from; None where that is the preset's own weights."""
+        if not self.arm.start:
+            return None
+        return Job(study=self.study, arm=self.study.arm(self.arm.start), seed=self.seed, root=self.root)
+
+
+def jobs(study: Study, *, project: Project, dev: bool) -> list[Job]:
+    """Every arm with every seed, a seed at a time, starts first."""
+    root = project.runs / "studies" / study.name
+    seeds, root = (study.dev_seeds, root / "dev") if dev else (study.seeds, root)
+    return [Job(study=study, arm=arm, seed=seed, root=root) for seed in seeds for arm in study.arms]
+
+
+class Meter:
+    """Counts the tokens of a run that it generated and trained on in play; each step once."""
+
+    def __init__(self) -> None:
+        self.generated = 0
+        self.trained = 0
+        self._seen = -1
+
+    def look(self, reader: Reader) -> int:
+        """All tokens so far."""
+        rows = reader.step_rows(after=self._seen)
+        self.generated += sum(
+            tally.tokens for row in rows for place, tally in row.tallies.items() if place.partition("/")[0] in STAGES
+        )
+        self.trained += sum(one.tokens for one in reader.ask(partial(watching.learnt, after=self._seen)))
+        self._seen = max([self._seen, *(row.step for row in rows)])
+        return self.generated + self.trained
+
+
+def config_of(job: Job, *, project: Project) -> Config:
+    """The settings of its run.
+
+    Raises:
+        NotFound, UserError: there is no such preset, or a setting does not fit.
+    """
+    given = {**job.study.settings, **job.arm.settings}
+    sets = [f"{key}={toml_value(value)}".replace(SEED, str(job.seed)) for key, value in given.items()]
+    steps = 0 if job.arm.supervised else job.arm.steps
+    sets += [f"run.seed={job.seed}", f"run.steps={MOST if steps is None else steps}"]
+    if job.arm.supervised:
+        sets += [f"warmup.steps={_supervised(job)}", "warmup.check_every=0"]
+    return load(job.study.preset, project=project, sets=sets, environ={})
+
+
+def learns(job: Job, config: Config) -> bool:
+    """Has it weights of its own, or are they the model's as it comes?"""
+    return bool(config.run.steps or config.warmup.steps or _forked(job))
+
+
+def play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt) -> bool:
+    """Play what is owed of it; True where it is done.
+
+    Raises:
+        UserError, NotFound, NotReady, RunFailed, Held: as the parts say.
+    """
+    config = config_of(job, project=project)
+    if not learns(job, config) or _done(job, config):
+        return True
+    if _forked(job) is not None and not (job.folder / files.NAME).exists():
+        _fork(job, config, project=project)
+    budget = job.study.budget if job.arm.steps is None and not job.arm.supervised else None
+    meter = Meter()
+
+    def enough(reader: Reader) -> bool:
+        return budget is not None and meter.look(reader) >= budget
+
+    outcome = build.execute(
+        config, project=project, folder=job.folder, observe=observe, interrupt=interrupt, enough=enough
+    )
+    return outcome.stop == "done"
+
+
+def _done(job: Job, config: Config) -> bool:
+    """Are its weights there, and everything that it may spend spent?"""
+    try:
+        with Ledger.read(job.folder) as reader:
+            saves = {save.policy_version for save in reader.saves()}
+            saved = reader.status().policy_version in saves
+            if job.arm.steps is None and not job.arm.supervised:
+                return saved and Meter().look(reader) >= job.study.budget
+            return saved and reader.last_closed_step() + 1 >= config.run.steps
+    except NotFound:
+        return False
+
+
+def _forked(job: Job) -> Job | None:
+    """The job whose run it is a fork of."""
+    return None if job.arm.supervised else job.start
+
+
+def _fork(job: Job, config: Config, *, project: Project) -> None:
+    start = job.start
+    assert start is not None
+    changed = diff(from_run(start.folder, project=project, environ={}), config)
+    if not changed:
+        raise UserError(
+            f"arm `{job.arm.name}` has the settings of `{start.arm.name}`, which it starts from",
+            hint="let that one play longer (steps), or change a setting that affects results",
+        )
+    fork.make(config, fork.find(start.folder, changed), folder=job.folder)
+
+
+def _supervised(job: Job) -> int:
+    """Updates of its warm-up: the start's, and as many more as the budget pays for."""
+    start = job.start
+    if start is None:
+        raise UserError(f"arm `{job.arm.name}` is supervised and has no start", hint="name one: start = 'warmup'")
+    with Ledger.read(start.folder) as reader:
+        tokens = [update.tokens for update in reader.updates("warmup")]
+    if not tokens:
+        raise UserError(
+            f"arm `{start.arm.name}` has no warm-up for `{job.arm.name}` to be longer than", hint="set warmup.steps"
+        )
+    return len(tokens) + job.study.budget * len(tokens) // max(1, sum(tokens))
+
+
+def machine() -> Iterator[tuple[str, str]]:
+    """What it was measured on, without names."""
+    import platform
+    from importlib import metadata
+
+    yield "processor", platform.machine()
+    yield "cores", str(os.cpu_count() or 1)
+    yield "python", platform.python_version()
+    for package in ("torch", "transformers"):
+        try:
+            yield package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue

@@ -1,0 +1,182 @@
+"""`curricula/results/README.md`, made of the committed results alone: no number in it is typed by a person.
+
+Not here: the numbers (`statistics`), measuring them (`measuring`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from selfplay.estimate import Estimate
+from selfplay.study import results
+from selfplay.study.opening import openings
+from selfplay.study.statistics import Table, by_function, crossed, holm, paired, sign_flips
+
+NAME = "README.md"
+Rows = Sequence[Mapping[str, Any]]
+
+HEAD = """# Results
+
+Made by `selfplay study --page` from the files beside it; a test says whether it is current. Each file
+`STUDY/ARM-SEED.json` is one run: what it solved, what it cost, the digest of its ledger, which `selfplay check`
+accepted, and the machine.
+
+Figures are means over seeds and functions; `[..]` is a 95 % interval that resamples seeds and functions, each by itself
+(of one seed functions alone). p compares seed by seed (changes of sign; n seeds cannot give less than 2 / 2^n), and
+`Holm` is p corrected for all comparisons of the study.
+"""
+
+
+def page(folder: Path) -> str:
+    """The text of the page over the results in `folder`.
+
+    Raises:
+        UserError: a file there is no result.
+    """
+    studies = sorted(path for path in folder.iterdir() if (path / results.ABOUT).is_file()) if folder.is_dir() else []
+    parts = [HEAD]
+    parts += [of_study(study) for study in studies]
+    if not studies:
+        parts.append("Nothing was measured yet.\n")
+    return "\n".join(parts)
+
+
+def of_study(folder: Path) -> str:
+    """The part of one study."""
+    about = json.loads((folder / results.ABOUT).read_text(encoding="utf-8"))
+    rows = results.read(folder)
+    lines = [f"## {folder.name}", "", about["about"], "", f"    selfplay study {about['file']}", ""]
+    lines += [_opened(folder), ""]
+    if rows:
+        lines += [*_arms(rows, about), "", *_compared(rows, about), *_costs(rows, about), "", *_runs(rows), ""]
+    else:
+        lines += ["No arm was measured yet.", ""]
+    if dev := results.read(folder / "dev"):
+        lines += ["### Tuning (other seeds, held-out tasks of the training package)", "", *_arms(dev, about), ""]
+    return "\n".join(lines)
+
+
+def _opened(folder: Path) -> str:
+    found = openings(folder)
+    if not found:
+        return "The test tasks were not opened."
+    times = "once" if len(found) == 1 else f"{len(found)} times, so that later forms of the study may be tuned to them"
+    return f"The test tasks were opened {times}."
+
+
+def _by_arm(rows: Rows, about: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Arm -> its results, in the study's order."""
+    order = [arm["name"] for arm in about["arms"]]
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in order}
+    for row in rows:
+        found.setdefault(row["arm"], []).append(row)
+    return {name: mine for name, mine in found.items() if mine}
+
+
+def _table(rows: Rows, *, where: str, k: int) -> Table:
+    """Seed -> function -> pass@k, on the functions that all seeds have."""
+    every = {row["seed"]: by_function(row["looked"][where]["counts"], k=k) for row in rows if where in row["looked"]}
+    both = set.intersection(*map(set, every.values())) if every else set()
+    return {seed: {name: found[name] for name in sorted(both)} for seed, found in every.items()}
+
+
+def _arms(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
+    k, most = rows[0]["k"], rows[0]["attempts"]
+    yield f"| arm | seeds | pass@{k} | pass@{most} | valid proposals | held-out pass@{k} | held-out valid |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, mine in _by_arm(rows, about).items():
+        cells = [name, str(len(mine))]
+        cells += [_shown(crossed(_table(mine, where="endpoint", k=of), key=name)) for of in (k, most)]
+        cells += [_valid(mine, "endpoint"), _shown(crossed(_table(mine, where="held_out", k=k), key=name))]
+        yield f"| {' | '.join([*cells, _valid(mine, 'held_out')])} |"
+    yield ""
+    for arm in about["arms"]:
+        if arm["about"]:
+            yield f"- `{arm['name']}`: {arm['about']}"
+
+
+def _valid(rows: Rows, where: str) -> str:
+    pairs = [row["looked"][where]["valid"] for row in rows if where in row["looked"]]
+    decided, valid = (sum(pair[place] for pair in pairs) for place in (0, 1))
+    return f"{100 * valid / decided:.1f} % of {decided}" if decided else ""
+
+
+def _compared(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
+    """The comparisons that the study named beforehand."""
+    arms, k = _by_arm(rows, about), rows[0]["k"]
+    found: dict[str, tuple[int, Estimate]] = {}
+    values: dict[str, float] = {}
+    for first, second in about["compare"]:
+        apart = paired(*(_table(arms.get(name, ()), where="endpoint", k=k) for name in (first, second)))
+        means = [math.fsum(row.values()) / len(row) for row in apart.values() if row]
+        if not means:
+            continue
+        name = f"{second} less {first}"
+        found[name] = len(means), crossed(apart, key=name)
+        values[name] = sign_flips(means, key=name)
+    if not found:
+        return
+    corrected = holm(values)
+    yield f"| pass@{k} | seeds | difference | p | Holm |"
+    yield "|---|---|---|---|---|"
+    for name, (seeds, estimate) in found.items():
+        yield f"| {name} | {seeds} | {_shown(estimate, signed=True)} | {values[name]:.4f} | {corrected[name]:.4f} |"
+    yield ""
+
+
+def _costs(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
+    """Means a seed, and what a point over the start cost."""
+    arms, k = _by_arm(rows, about), rows[0]["k"]
+    starts = {arm["name"]: arm["start"] for arm in about["arms"]}
+    yield (
+        "| arm | steps | generated | trained | verifications | hours | sandbox hours | points gained | "
+        "tokens a point | seconds a point | sandbox seconds a point |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for name, mine in arms.items():
+        runs = [row["run"] for row in mine if row["run"] is not None]
+        if not runs:
+            continue
+
+        def mean(key: str, runs: Sequence[Mapping[str, Any]] = runs) -> float:
+            return math.fsum(run[key] for run in runs) / len(runs)
+
+        before = _table(arms.get(starts.get(name, ""), ()), where="endpoint", k=k)
+        gained = crossed(paired(before, _table(mine, where="endpoint", k=k)), key=name).value
+        tokens = mean("generated") + mean("trained")
+        cells = [name, f"{mean('steps'):,.0f}", f"{mean('generated'):,.0f}", f"{mean('trained'):,.0f}"]
+        cells += [f"{mean('verifications'):,.0f}", f"{mean('seconds') / 3600:.2f}"]
+        cells += [f"{mean('sandbox_seconds') / 3600:.2f}", "" if gained is None else f"{100 * gained:+.1f}"]
+        for value in (tokens, mean("seconds"), mean("sandbox_seconds")):
+            cells.append(f"{value / (100 * gained):,.0f}" if gained is not None and gained > 0 else "")
+        yield f"| {' | '.join(cells)} |"
+
+
+def _runs(rows: Rows) -> Iterator[str]:
+    yield "| run | ledger | weights | machine |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        run = row["run"] or {"ledger": "none: the model as it comes", "weights": ""}
+        machine = ", ".join(f"{name} {value}" for name, value in row["machine"].items())
+        yield f"| {row['arm']}-{row['seed']} | {run['ledger'][:16]} | {str(run['weights'])[:16]} | {machine} |"
+
+
+def _shown(found: Estimate, *, signed: bool = False) -> str:
+    """`12.5 [3.1, 25.0]`, in percent or points."""
+    if found.value is None or found.low is None or found.high is None:
+        return ""
+    sign = "+" if signed else ""
+    value, low, high = (f"{100 * part:{sign}.1f}" for part in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]"
+
+
+def write(folder: Path) -> Path:
+    """Make the page anew; its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / NAME
+    path.write_text(page(folder), encoding="utf-8")
+    return path

@@ -1,0 +1,104 @@
+"""What a study would play: arms, seeds, hours, endpoint; nothing is played for it.
+
+Hours come from results that were measured already, an arm's own first; before there is one, from `minutes` of the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from selfplay.project import Project
+from selfplay.study import arms, opening, results
+from selfplay.study.arms import Job
+from selfplay.study.spec import HELD_OUT, Study
+from selfplay.types import record
+from selfplay.views.words import duration
+
+
+@record
+class Planned:
+    """For people, and as JSON."""
+
+    lines: tuple[str, ...]
+    data: dict[str, Any]
+
+
+def planned(study: Study, chosen: Sequence[Job], *, project: Project, dev: bool) -> Planned:
+    """The plan.
+
+    Raises:
+        NotFound, UserError: the preset is not there, or a setting of an arm does not fit.
+    """
+    hours = _hours(study)
+    known = [value for value in hours.values() if value is not None]
+    rows: list[dict[str, Any]] = []
+    for arm in study.arms:
+        mine = [job for job in chosen if job.arm.name == arm.name]
+        if not mine:
+            continue
+        if not arm.supervised:
+            arms.config_of(mine[0], project=project)
+        done = sum(results.path_of(study, name=job.name, dev=dev).is_file() for job in mine)
+        guess = math.fsum(known) / len(known) if known else study.minutes / 60
+        own = hours.get(arm.name)
+        rows.append(
+            {
+                "arm": arm.name,
+                "about": arm.about,
+                "start": arm.start,
+                "seeds": [job.seed for job in mine],
+                "measured": done,
+                "hours": own if own is not None else 0.0 if arm.steps == 0 and arm.start else guess,
+                "settings": dict(arm.settings),
+            }
+        )
+    total = math.fsum(row["hours"] * (len(row["seeds"]) - row["measured"]) for row in rows)
+    point = study.endpoint
+    where = "held-out tasks of the runs" if point.tasks == HELD_OUT or dev else str(opening.place(study))
+    data = {
+        "study": study.name,
+        "preset": study.preset,
+        "budget": study.budget,
+        "arms": rows,
+        "runs": len(chosen),
+        "hours": total,
+        "endpoint": {"measure": f"pass@{point.k}", "attempts": point.attempts, "tasks": where, "digest": point.digest},
+        "compare": [list(pair) for pair in point.compare],
+        "openings": len(opening.openings(study.results)),
+    }
+    return Planned(lines=tuple(_lines(study, data)), data=data)
+
+
+def _lines(study: Study, data: dict[str, Any]) -> list[str]:
+    point = study.endpoint
+    lines = [
+        f"{study.name}: {study.about}",
+        f"preset    {study.preset}, {len(study.settings)} settings over it",
+        f"budget    {study.budget:,} tokens generated and trained, after the start",
+        f"endpoint  pass@{point.k} of {point.attempts} samples at temperature {point.temperature:g}, on "
+        f"{data['endpoint']['tasks']}",
+        f"compared  {', '.join(f'{second} with {first}' for first, second in point.compare)}",
+        f"opened    {data['openings']} times so far",
+        "",
+    ]
+    for row in data["arms"]:
+        seeds = ", ".join(map(str, row["seeds"]))
+        start = f"from {row['start']}" if row["start"] else "from the model"
+        each = duration(3600 * row["hours"])
+        lines.append(f"{row['arm']:<14} seeds {seeds}; {start}; about {each} each; {row['measured']} measured")
+        if row["about"]:
+            lines.append(f"{'':<14} {row['about']}")
+    left = duration(3600 * data["hours"])
+    return [*lines, "", f"{data['runs']} runs; about {left} ({data['hours']:.1f} h) of this machine still to play"]
+
+
+def _hours(study: Study) -> dict[str, float | None]:
+    """Arm -> hours a run, where one was measured."""
+    found: dict[str, list[float]] = {}
+    for folder in (study.results, study.results / "dev"):
+        for row in results.read(folder) if folder.is_dir() else []:
+            if row["run"] is not None:
+                found.setdefault(row["arm"], []).append(row["run"]["seconds"] / 3600)
+    return {name: math.fsum(values) / len(values) for name, values in found.items()}

@@ -1,0 +1,82 @@
+"""One JSON file an arm and seed under `curricula/results/STUDY/`, and one that says what the study is.
+
+Written whole or not at all, keys in a fixed order, so that a second run of an arm changes nothing but the clock.
+
+Not here: what is in them (`measuring`), the page made of them (`page`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from selfplay.errors import UserError
+from selfplay.study.spec import Study
+
+ABOUT = "study.json"
+OTHERS = ("study.json", "opened.json")
+
+
+def path_of(study: Study, *, name: str, dev: bool) -> Path:
+    """Where the result of `ARM-SEED` lies."""
+    return (study.results / "dev" if dev else study.results) / f"{name}.json"
+
+
+def put(path: Path, found: Mapping[str, Any]) -> None:
+    """Write one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    aside.write_text(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    aside.replace(path)
+
+
+def describe(study: Study) -> None:
+    """Write what the page needs to know of the study."""
+    point = study.endpoint
+    put(
+        study.results / ABOUT,
+        {
+            "about": study.about,
+            "file": f"curricula/studies/{study.path.name}",
+            "digest": study.digest,
+            "budget": study.budget,
+            "measure": f"pass@{point.k}",
+            "attempts": point.attempts,
+            "temperature": point.temperature,
+            "tasks": point.tasks,
+            "tasks_digest": point.digest,
+            "compare": [list(pair) for pair in point.compare],
+            "arms": [{"name": arm.name, "about": arm.about, "start": arm.start} for arm in study.arms],
+        },
+    )
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All results in a folder, by name.
+
+    Raises:
+        UserError: a file is none.
+    """
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        if path.name in OTHERS:
+            continue
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            if row["schema"] != "selfplay.study/1":
+                raise ValueError(f"its schema is {row['schema']}")
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is no result of a study: {error}", hint="measure that arm again") from error
+        found.append(row)
+    return found
+
+
+def is_of(path: Path, study: Study) -> bool:
+    """Was it measured with the study as it is now?"""
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8"))["study_digest"] == study.digest)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,259 @@
+"""A study's file: TOML that says what is compared, how often, with what budget, and on what.
+
+    [study]      preset, about, seeds, budget (tokens), minutes (expected of an arm), start (an arm)
+    [endpoint]   measure, attempts, temperature, tasks, digest, compare; secondary, tasks of the runs' own held-out
+    seeds
+    [making]     how the endpoint's tasks are made: sources, bugs, functions, each (bugs a function)
+    [dev]        seeds: those of tuning, which never sees the endpoint's tasks
+    [settings]   keys of the configuration, for every arm, e.g. "learner.lr" = 1e-5; SEED in a value is the run's seed
+    [arms.NAME]  about, start (an arm, or "" for none), steps, supervised, settings
+
+An arm starts from the last weights of the arm `start` with the same seed, as a fork (`selfplay.fork`), and plays until
+it has generated and trained `budget` tokens; with `steps` it plays so many steps instead. A `supervised` arm has no
+play: its warm-up is longer than the start's by as many updates as the budget pays for.
+
+Everything but `about` and `minutes` is part of the study's digest.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from selfplay.errors import NotFound, UserError
+from selfplay.project import read_toml
+from selfplay.types import digest, record
+
+HELD_OUT = "held_out"
+"""In the place of a file of tasks: the held-out tasks of the runs themselves."""
+WORDS = ("about", "minutes")
+"""Keys that are for people."""
+
+
+@record
+class Arm:
+    """One way to learn."""
+
+    name: str
+    about: str
+    start: str
+    """The arm whose last weights it starts from; empty: the preset's own."""
+    steps: int | None
+    """Steps it plays; None: until its budget is spent."""
+    supervised: bool
+    settings: Mapping[str, Any]
+
+
+@record
+class Endpoint:
+    """What decides."""
+
+    k: int
+    """Of pass@k."""
+    attempts: int
+    temperature: float
+    tasks: str
+    """A file of tasks or a folder of such, beside the study's file; or `HELD_OUT`."""
+    digest: str
+    """Of the tasks; empty before they are made."""
+    secondary: int
+    """Tasks of the runs' own held-out seeds that are looked at beside them; 0: none."""
+    compare: tuple[tuple[str, str], ...]
+    """(first, second): the second's figure less the first's; Holm's family."""
+
+
+@record
+class Making:
+    """How the endpoint's tasks are made."""
+
+    sources: tuple[str, ...]
+    bugs: int
+    functions: int
+    each: int
+    """Most bugs a function."""
+
+
+@record
+class Study:
+    """All of it."""
+
+    name: str
+    path: Path
+    about: str
+    preset: str
+    seeds: tuple[int, ...]
+    dev_seeds: tuple[int, ...]
+    budget: int
+    """Tokens that an arm generates and trains on, after its start."""
+    minutes: float
+    settings: Mapping[str, Any]
+    arms: tuple[Arm, ...]
+    """Starts before those that start from them."""
+    endpoint: Endpoint
+    making: Making
+    digest: str
+
+    @property
+    def results(self) -> Path:
+        """Where its results are committed."""
+        folder = self.path.resolve().parent
+        return (folder.parent if folder.name == "studies" else folder) / "results" / self.name
+
+    def arm(self, name: str) -> Arm:
+        """The arm of that name.
+
+        Raises:
+            NotFound: there is none.
+        """
+        found = next((arm for arm in self.arms if arm.name == name), None)
+        if found is None:
+            names = [arm.name for arm in self.arms]
+            raise NotFound(f"study `{self.name}` has no arm `{name}`", hint=f"its arms: {', '.join(names)}")
+        return found
+
+
+def read(path: Path) -> Study:
+    """The study in `path`.
+
+    Raises:
+        NotFound: there is no such file.
+        UserError: a table or key is unknown, missing, or does not fit.
+    """
+    if not path.is_file():
+        raise NotFound(f"no study {path}", hint="those that ship: ls curricula/studies")
+    raw, _ = read_toml(path)
+    where = _Where(path=path)
+    where.only(raw, ("study", "endpoint", "making", "dev", "settings", "arms"), "table")
+    head, point, made = (dict(raw.get(name, {})) for name in ("study", "endpoint", "making"))
+    where.only(head, ("preset", "about", "seeds", "budget", "minutes", "start"), "key of [study]")
+    endpoint = _endpoint(point, where)
+    where.only(made, ("sources", "bugs", "functions", "each"), "key of [making]")
+    dev = dict(raw.get("dev", {}))
+    where.only(dev, ("seeds",), "key of [dev]")
+    arms = _arms(raw.get("arms", {}), start=str(head.get("start", "")), where=where)
+    for pair in endpoint.compare:
+        for name in pair:
+            if name not in {arm.name for arm in arms}:
+                raise where.wrong(f"endpoint.compare names `{name}`, which is no arm")
+    seeds, dev_seeds = (where.numbers(table.get("seeds", []), "seeds") for table in (head, dev))
+    if set(seeds) & set(dev_seeds):
+        raise where.wrong("a seed of [dev] is one of the study's: tuning uses other seeds")
+    return Study(
+        name=path.stem,
+        path=path,
+        about=str(head.get("about", "")),
+        preset=where.text(head, "preset"),
+        seeds=seeds,
+        dev_seeds=dev_seeds,
+        budget=where.whole(head, "budget", least=0),
+        minutes=float(head.get("minutes", 0.0)),
+        settings=dict(raw.get("settings", {})),
+        arms=arms,
+        endpoint=endpoint,
+        making=Making(
+            sources=tuple(map(str, made.get("sources", ()))),
+            bugs=int(made.get("bugs", 0)),
+            functions=int(made.get("functions", 0)),
+            each=int(made.get("each", 2)),
+        ),
+        digest=digest("study", _decisive(raw)),
+    )
+
+
+@record
+class _Where:
+    """Says what is wrong with the file."""
+
+    path: Path
+
+    def wrong(self, text: str, hint: str = "") -> UserError:
+        return UserError(f"{self.path}: {text}", hint=hint or "an example: curricula/studies/toy.toml")
+
+    def only(self, table: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+        for name in table:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise self.wrong(
+                    f"unknown {what} `{name}`",
+                    f"{f'did you mean `{near[0]}`? ' if near else ''}known: {', '.join(known)}",
+                )
+
+    def text(self, table: Mapping[str, Any], key: str) -> str:
+        if not isinstance(table.get(key), str) or not table[key]:
+            raise self.wrong(f"`{key}` is missing, or no text")
+        return str(table[key])
+
+    def whole(self, table: Mapping[str, Any], key: str, *, least: int) -> int:
+        value = table.get(key)
+        if type(value) is not int or value < least:
+            raise self.wrong(f"`{key}` is {value!r}, expected a whole number, at least {least}")
+        return value
+
+    def numbers(self, value: Any, key: str) -> tuple[int, ...]:
+        if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+            raise self.wrong(f"`{key}` is {value!r}, expected a list of whole numbers")
+        return tuple(dict.fromkeys(value))
+
+
+def _endpoint(table: Mapping[str, Any], where: _Where) -> Endpoint:
+    known = ("measure", "attempts", "temperature", "tasks", "digest", "secondary", "compare")
+    where.only(table, known, "key of [endpoint]")
+    measure = where.text(table, "measure")
+    name, at, number = measure.partition("@")
+    attempts = where.whole(table, "attempts", least=1)
+    if name != "pass" or not at or not number.isdecimal() or not 1 <= int(number) <= attempts:
+        raise where.wrong(f"`measure` is {measure!r}, expected pass@K with K from 1 to the {attempts} attempts")
+    compare = table.get("compare", [])
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in compare):
+        raise where.wrong('`compare` is a list of pairs of arms, e.g. [["warmup", "frontier"]]')
+    return Endpoint(
+        k=int(number),
+        attempts=attempts,
+        temperature=float(table.get("temperature", 1.0)),
+        tasks=where.text(table, "tasks"),
+        digest=str(table.get("digest", "")),
+        secondary=int(table.get("secondary", 0)),
+        compare=tuple((str(first), str(second)) for first, second in compare),
+    )
+
+
+def _arms(table: Mapping[str, Any], *, start: str, where: _Where) -> tuple[Arm, ...]:
+    """The arms, starts first."""
+    made: dict[str, Arm] = {}
+    for name, keys in table.items():
+        where.only(keys, ("about", "start", "steps", "supervised", "settings"), f"key of [arms.{name}]")
+        supervised = bool(keys.get("supervised", False))
+        own = "" if name == start else start
+        made[name] = Arm(
+            name=name,
+            about=str(keys.get("about", "")),
+            start=str(keys.get("start", own)),
+            steps=keys.get("steps"),
+            supervised=supervised,
+            settings=dict(keys.get("settings", {})),
+        )
+    if not made:
+        raise where.wrong("there is no arm")
+    found: list[Arm] = []
+
+    def put(arm: Arm, above: tuple[str, ...]) -> None:
+        if arm in found:
+            return
+        if arm.name in above or (arm.start and arm.start not in made):
+            raise where.wrong(f"arm `{arm.name}` starts from `{arm.start}`, which is no arm or starts from it")
+        if arm.start:
+            put(made[arm.start], (*above, arm.name))
+        found.append(arm)
+
+    for arm in made.values():
+        put(arm, ())
+    return tuple(found)
+
+
+def _decisive(raw: Any) -> Any:
+    """What is read, without what is for people; the tasks' digest is not known before they are made."""
+    if not isinstance(raw, Mapping):
+        return raw
+    return {key: _decisive(value) for key, value in raw.items() if key not in WORDS}

@@ -1,0 +1,118 @@
+"""`selfplay study`: played once, measured once, opened once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from selfplay.ledger import Ledger
+
+Typed = tuple[int, str, str]
+
+STUDY = """
+[study]
+about = "A study of a few steps."
+preset = "demo"
+seeds = [0]
+budget = 300
+minutes = 1
+start = "warmup"
+[endpoint]
+measure = "pass@1"
+attempts = 2
+tasks = "held_out"
+secondary = 3
+compare = [["warmup", "full"]]
+[dev]
+seeds = [5]
+[settings]
+"play.proposals" = 4
+"play.attempts" = 4
+"play.min_viable" = 2
+"curriculum.seeds" = 2
+"policy.threads" = 1
+[arms.warmup]
+steps = 2
+settings = { "learner.lr" = 1e-3 }
+[arms.full]
+"""
+
+
+@pytest.fixture
+def study(here: Path) -> Path:
+    """The study's file."""
+    (here / "curricula" / "studies").mkdir(parents=True)
+    path = here / "curricula" / "studies" / "few.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Typed]) -> None:
+    code, out, err = typed("study", str(study), "--plan")
+    assert (code, "2 runs" in out, "nothing was played" in err) == (0, True, True)
+    assert not (here / "runs").exists()
+    code, out, err = typed("study", str(study), "--only", "warmup")
+    assert code == 0, err
+    assert not (here / "curricula" / "results").exists(), "a part of a study measures nothing"
+    code, out, err = typed("study", str(study))
+    assert code == 0, err
+    assert "| full less warmup | 1 |" in out
+    folder = here / "curricula" / "results" / "few"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "full-0.json",
+        "opened.json",
+        "study.json",
+        "warmup-0.json",
+    ]
+    row = json.loads((folder / "full-0.json").read_text())
+    with Ledger.read(here / "runs" / "studies" / "few" / "full-0") as reader:
+        tokens = [tally.tokens for step in reader.step_rows() for tally in step.tallies.values()]
+        assert sum(tokens) == row["run"]["generated"]
+        parent = reader.parent_row()
+        assert parent is not None
+        assert parent.path.endswith("warmup-0")
+    spent = row["run"]["generated"] + row["run"]["trained"]
+    assert spent >= 300, "it ends once its budget is spent"
+    assert spent < 900, "and not much later"
+    assert (here / "curricula" / "results" / "README.md").read_text().count("| full-0 |") == 1
+    code, out, err = typed("study", str(study))
+    assert (code, "0 measured" in err) == (0, True)
+
+    study.write_text(STUDY.replace("budget = 300", "budget = 310"))
+    code, out, err = typed("study", str(study))
+    assert code == 2
+    assert "the test of study `few` was opened before, and the study has changed since" in err
+
+
+def test_tuning_has_seeds_of_its_own_and_opens_nothing(here: Path, study: Path, typed: Callable[..., Typed]) -> None:
+    code, _, err = typed("study", str(study), "--dev", "--only", "warmup")
+    assert code == 0, err
+    folder = here / "curricula" / "results" / "few"
+    assert [path.name for path in (folder / "dev").iterdir()] == ["warmup-5.json"]
+    assert not (folder / "opened.json").exists()
+    assert "### Tuning" in (here / "curricula" / "results" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["none.toml"], "no study none.toml"),
+        ([], "which study?"),
+        (["FILE", "--only", "nobody"], "study `few` has no arm `nobody`"),
+        (["FILE", "--seed", "7"], "7 is no seed of study `few`"),
+        (["FILE", "--make-tasks"], "does not say of what tasks are made"),
+    ],
+)
+def test_bad_input(study: Path, typed: Callable[..., Typed], words: list[str], error: str) -> None:
+    code, out, err = typed("study", *[str(study) if word == "FILE" else word for word in words])
+    assert (code, out) == (2, "")
+    assert error in err
+
+
+def test_a_plan_for_programs(study: Path, spawned: Callable[..., Typed]) -> None:
+    code, out, err = spawned("study", str(study), "--plan", "--json")
+    assert code == 0, err
+    assert out.startswith('{"schema": "selfplay.study/1"')

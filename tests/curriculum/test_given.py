@@ -1,0 +1,60 @@
+"""Tasks that a run is given: made, taken from another run or a file, and played each as often."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from selfplay.build import Outcome
+from selfplay.errors import UserError
+from selfplay.evaluation import tasks as files
+from selfplay.ledger import Ledger
+from selfplay.project import Project
+
+Play = Callable[..., Outcome]
+
+
+def test_procedural_tasks_are_played_evenly_and_nothing_is_proposed(tmp_path: Path, play: Play) -> None:
+    play(tmp_path / "run", "curriculum.choose=given", "curriculum.seeds=1", steps=4)
+    with Ledger.read(tmp_path / "run") as reader:
+        given = [task for task in reader.tasks(-1) if task.split == "train"]
+        chosen = [choice for step in range(4) for choice in reader.choices(step)]
+        assert {choice.mode for choice in chosen} == {"replay"}
+        counts = Counter(choice.subject_id for choice in chosen)
+        assert set(counts) == {task.id for task in given}
+        assert max(counts.values()) - min(counts.values()) <= 1
+        assert not any(reader.trajectories(step, "propose") for step in range(4))
+        assert reader.check() == ()
+
+
+def test_another_runs_tasks_are_given_under_ids_of_this_run(tmp_path: Path, play: Play, six_steps: Path) -> None:
+    with Ledger.read(six_steps) as reader:
+        theirs = {task.key: task.id for step in range(6) for task in reader.tasks(step) if task.split == "train"}
+    options = f"curriculum.options={{tasks = '{six_steps}', patience = 9}}"
+    play(tmp_path / "run", "curriculum.choose=given", options, steps=2)
+    with Ledger.read(tmp_path / "run") as reader:
+        own = {task.key: task for task in reader.tasks(-1) if task.split == "train"}
+        assert own.keys() == theirs.keys() != set()
+        assert all(task.id != theirs[key] and task.parent_id is None for key, task in own.items())
+        assert reader.check() == ()
+
+
+def test_a_file_of_tasks(tmp_path: Path, play: Play, six_steps: Path, project: Project, toy_config: Play) -> None:
+    with Ledger.read(six_steps) as reader:
+        seeds = reader.seeds()
+        tasks = [task for step in range(6) for task in reader.tasks(step) if task.split == "train"]
+        digest = reader.run_row().config_digest
+    rows = files.rows(tasks, seeds, config=toy_config(), config_digest=digest, digest=None)  # type: ignore[arg-type]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    play(tmp_path / "run", "curriculum.choose=given", "curriculum.options={tasks = '../tasks.jsonl'}", steps=1)
+    with Ledger.read(tmp_path / "run") as reader:
+        assert {task.key for task in reader.tasks(-1)} == {task.key for task in tasks}
+
+
+def test_a_run_that_is_not_there(tmp_path: Path, play: Play) -> None:
+    with pytest.raises(UserError, match="no file"):
+        play(tmp_path / "run", "curriculum.choose=given", "curriculum.options={tasks = '../other'}", steps=1)

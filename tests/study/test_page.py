@@ -1,0 +1,103 @@
+"""The page of results: made of the committed files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from selfplay.errors import UserError
+from selfplay.study import opening, page, results
+from selfplay.study.spec import read
+from tests.study.small import written
+
+RESULTS = Path(__file__).parents[2] / "curricula" / "results"
+
+
+def row(arm: str, seed: int, passed: int, *, tokens: int = 1000) -> dict[str, Any]:
+    """A result of two functions: one that is always solved, one of which `passed` of 4 attempts were right."""
+    counts = {"f": {"a": [4, 4]}, "g": {"b": [4, passed]}}
+    run = {
+        **{"ledger": "ab" * 16, "check": "accepted", "config": "c", "steps": 5, "weights": "cd" * 16},
+        **{"generated": tokens, "trained": tokens, "warmup_updates": 0, "warmup_tokens": 0, "verifications": 40},
+        **{"seconds": 3600.0, "sandbox_seconds": 1800.0, "played": {}},
+    }
+    return {
+        **{"schema": "selfplay.study/1", "study": "small", "study_digest": "d", "arm": arm, "about": ""},
+        **{"start": "", "seed": seed, "model": "toy", "k": 1, "attempts": 4, "temperature": 1.0, "budget": 1000},
+        "looked": {"endpoint": {"counts": counts, "valid": [4, 1], "seconds": 1.0}},
+        "run": run,
+        "machine": {"processor": "x", "cores": "2"},
+    }
+
+
+def test_the_committed_page_is_current() -> None:
+    assert (RESULTS / page.NAME).read_text(encoding="utf-8") == page.page(RESULTS), "selfplay study --page"
+
+
+def test_figures_differences_and_costs(tmp_path: Path) -> None:
+    study = read(written(tmp_path))
+    results.describe(study)
+    for seed, before, after in ((0, 0, 2), (1, 2, 4)):
+        results.put(results.path_of(study, name=f"warmup-{seed}", dev=False), row("warmup", seed, before))
+        results.put(results.path_of(study, name=f"full-{seed}", dev=False), row("full", seed, after))
+    text = page.page(tmp_path / "results")
+    # warmup: (1 + 0) / 2 and (1 + 1/2) / 2; full: (1 + 1/2) / 2 and 1.
+    assert "| warmup | 2 | 62.5 [" in text
+    assert "| full | 2 | 87.5 [" in text
+    assert "25.0 % of 8" in text
+    # g differs by 1/2 with both seeds, f not at all: 25 points; of two seeds no p is below 2/4.
+    assert "| full less warmup | 2 | +25.0 [+0.0, +50.0] | 0.5000 | 0.5000 |" in text
+    # 2,000 tokens, 3,600 and 1,800 seconds for 25 points
+    assert "| full | 5 | 1,000 | 1,000 | 40 | 1.00 | 0.50 | +25.0 | 80 | 144 | 72 |" in text
+    assert "The test tasks were not opened." in text
+    assert "| full-0 | abababababababab | cdcdcdcdcdcdcdcd | cores 2, processor x |" in text
+    assert page.write(tmp_path / "results").read_text() == text
+
+
+def test_a_page_without_results(tmp_path: Path) -> None:
+    assert "Nothing was measured yet." in page.page(tmp_path / "none")
+    study = read(written(tmp_path))
+    results.describe(study)
+    assert "No arm was measured yet." in page.page(tmp_path / "results")
+
+
+def test_a_file_that_is_no_result(tmp_path: Path) -> None:
+    study = read(written(tmp_path))
+    results.describe(study)
+    (study.results / "full-0.json").write_text('{"schema": "other"}')
+    with pytest.raises(UserError, match="is no result of a study"):
+        page.page(tmp_path / "results")
+
+
+def test_the_test_is_opened_once_for_one_form_of_the_study(tmp_path: Path) -> None:
+    study = read(written(tmp_path))
+    opening.open_test(study, again=False)
+    opening.open_test(study, again=False)
+    assert len(opening.openings(study.results)) == 1
+    changed = read(written(tmp_path, "budget = 1000", "budget = 2000"))
+    with pytest.raises(UserError, match="was opened before, and the study has changed since") as caught:
+        opening.open_test(changed, again=False)
+    assert "--open-again" in str(caught.value.hint)
+    opening.open_test(changed, again=True)
+    assert len(opening.openings(study.results)) == 2
+    results.describe(study)
+    assert "opened 2 times" in page.page(tmp_path / "results")
+
+
+def test_tasks_are_those_that_the_study_names(tmp_path: Path) -> None:
+    study = read(written(tmp_path, 'tasks = "held_out"', 'tasks = "tasks"'))
+    with pytest.raises(Exception, match="are not there"):
+        opening.task_files(study)
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "a.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match="names no digest of its tasks") as caught:
+        opening.task_files(study)
+    digest = str(caught.value.hint).rpartition('digest = "')[2].rstrip('"')
+    text = study.path.read_text().replace('tasks = "tasks"', f'tasks = "tasks"\ndigest = "{digest}"')
+    study.path.write_text(text)
+    assert [path.name for path in opening.task_files(read(study.path))] == ["a.jsonl"]
+    (tmp_path / "tasks" / "a.jsonl").write_text("{} \n")
+    with pytest.raises(UserError, match="names other tasks"):
+        opening.task_files(read(study.path))

@@ -1,0 +1,72 @@
+"""A study's file: what it says, and what is wrong with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from selfplay.errors import NotFound, UserError
+from selfplay.project import Project
+from selfplay.study import arms
+from selfplay.study.planning import planned
+from selfplay.study.spec import read
+from tests.study.small import written
+
+SHIPPED = sorted((Path(__file__).parents[2] / "curricula" / "studies").glob("*.toml"))
+
+
+def test_what_it_says(tmp_path: Path, project: Project) -> None:
+    study = read(written(tmp_path))
+    assert [arm.name for arm in study.arms] == ["warmup", "full"], "starts come first"
+    assert [arm.start for arm in study.arms] == ["", "warmup"]
+    assert (study.seeds, study.dev_seeds, study.budget, study.endpoint.k) == ((0, 1), (9,), 1000, 1)
+    assert study.results == tmp_path / "results" / "small"
+    jobs = arms.jobs(study, project=project, dev=False)
+    assert [job.name for job in jobs] == ["warmup-0", "full-0", "warmup-1", "full-1"]
+    assert [job.name for job in arms.jobs(study, project=project, dev=True)] == ["warmup-9", "full-9"]
+    config = arms.config_of(jobs[1], project=project)
+    assert (config.run.seed, config.learner.lr, config.curriculum.choose) == (0, 1e-3, "frontier")
+    assert arms.config_of(jobs[2], project=project).run.steps == 3
+
+
+def test_words_for_people_are_not_part_of_its_digest(tmp_path: Path) -> None:
+    digest = read(written(tmp_path)).digest
+    assert read(written(tmp_path, "minutes = 30", "minutes = 20\nabout = 'x'")).digest == digest
+    assert read(written(tmp_path, 'lr" = 1e-3', 'lr" = 2e-3')).digest != digest
+    assert read(written(tmp_path, "seeds = [0, 1]", "seeds = [0, 1, 2]")).digest != digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("[dev]", "[deev]", "unknown table `deev`"),
+        ("minutes = 30", "minute = 30", "unknown key of .study. `minute`"),
+        ("budget = 1000", "budget = 'all'", "`budget` is 'all', expected a whole number, at least 0"),
+        ("pass@1", "pass@9", "`measure` is 'pass@9', expected pass@K with K from 1 to the 4 attempts"),
+        ("seeds = [9]", "seeds = [1]", "a seed of .dev. is one of the study's"),
+        ('"full"]]', '"fall"]]', "endpoint.compare names `fall`, which is no arm"),
+        ('start = "warmup"', 'start = "cold"', "starts from `cold`, which is no arm"),
+        ("seeds = [0, 1]", "seeds = 3", "`seeds` is 3, expected a list of whole numbers"),
+        ("[arms.warmup]", '[arms.warmup]\nstart = "full"', "which is no arm or starts from it"),
+    ],
+)
+def test_what_is_wrong_with_one(tmp_path: Path, old: str, new: str, error: str) -> None:
+    with pytest.raises(UserError, match=error):
+        read(written(tmp_path, old, new))
+
+
+def test_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        read(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_those_that_ship_are_planned(path: Path, project: Project) -> None:
+    study = read(path)
+    found = planned(study, arms.jobs(study, project=project, dev=False), project=project, dev=False)
+    assert found.data["runs"] == len(study.arms) * len(study.seeds) > 0
+    assert found.data["hours"] > 0
+    assert all(arm.about for arm in study.arms)
+    with pytest.raises(NotFound):
+        study.arm("nobody")
