@@ -1,4 +1,4 @@
-"""What is played: `code`, `search`, `echo`. A game is the only code with domain knowledge.
+"""What is played: `code`, `search`, `echo`, or several (`mixed`). A game is the only code with domain knowledge.
 
 A game turns seeds into what the proposer sees, proposals into tasks (`mint`), tasks into what the
 solver sees, attempts into verdicts (`judge`), failed attempts into children (`mutate`), and a task's
@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from selfplay.games.rewards import ALONE, Beside
 from selfplay.policy import Policy
 from selfplay.tools import Toolbox
-from selfplay.types import Example, Fault, Role, Seed, Task, Trajectory, Verdict, VerdictStage, draw, record
+from selfplay.types import Example, Fault, Role, Seed, Side, Task, Trajectory, Verdict, VerdictStage, draw, record
 
 
 @record
@@ -40,8 +40,8 @@ class Abilities:
 
 MODES = ("propose", "replay", "mutate")
 """All modes that a choice may have."""
-CODE_STRATEGIES = ("direct", "removal", "history", "removal+history", "feature")
-"""Ways to break a repository, for a proposer with tools (`code.tree_game`)."""
+CODE_STRATEGIES = ("direct", "removal", "history", "removal+history", "feature", "procedural")
+"""Ways to break a repository, for a proposer with tools (`code.tree_game`); for the last no model is asked."""
 ABILITIES: Mapping[str, Abilities] = {
     "code": Abilities(modes=MODES, strategies=CODE_STRATEGIES, terms=("hint",)),
     "echo": Abilities(modes=MODES, terms=("hint",)),
@@ -51,9 +51,33 @@ ABILITIES: Mapping[str, Abilities] = {
 
 
 def abilities_of(game: str, *, tools: bool) -> Abilities:
-    """What a game can be asked by roles with tools, or without: only with them has it ways to propose by name."""
-    can = ABILITIES.get(game, Abilities())
+    """What a game can be asked by roles with tools, or without: only with them has it ways to propose by name.
+
+    A mix of games (`echo+search`) can be asked what each of them can.
+    """
+    first, *others = (ABILITIES.get(name, Abilities()) for name in game.split(MIXED))
+    can = Abilities(
+        modes=tuple(one for one in first.modes if all(one in other.modes for other in others)),
+        strategies=tuple(one for one in first.strategies if all(one in other.strategies for other in others)),
+        terms=tuple(one for one in first.terms if all(one in other.terms for other in others)),
+    )
     return can if tools else replace(can, strategies=())
+
+
+MIXED = "+"
+"""Stands between the names of the games that a run mixes, and between those of their roles."""
+
+
+@record
+class Cast:
+    """Who plays one side of each game of a run."""
+
+    roles: Mapping[str, Role]
+    """Name of a game -> its role; the first one is who plays where the game is not named."""
+
+    def of(self, subject: Seed | Task) -> Role:
+        """Who plays on it."""
+        return self.roles.get(subject.game) or next(iter(self.roles.values()))
 
 
 def undecided(trajectory: Trajectory, fault: Fault, *, stage: VerdictStage, why: str) -> Verdict:
@@ -104,11 +128,32 @@ class MakesTasks(Protocol):
 
 
 @runtime_checkable
+class ProposesAlone(Protocol):
+    """A game that has strategies for which no model is asked."""
+
+    def handed_over(self, seed: Seed, *, step: int, index: int, terms: Terms) -> Mapping[str, Any] | None:
+        """What proposal `index` of a step hands over (`Trajectory.product`), as a pure function of the arguments; None
+        where the terms ask for a model. Nobody is paid for such a proposal, and nothing is learnt from it.
+        """
+        ...
+
+
+@runtime_checkable
 class AsksPolicy(Protocol):
     """A game whose checks ask the policy itself, beside its plays."""
 
     def bind(self, policy: Policy, *, seed: int) -> None:
         """From now on `policy` is asked, under the run's seed."""
+        ...
+
+
+@runtime_checkable
+class Mixes(Protocol):
+    """A game that is several games, each with roles of its own (`mixed`)."""
+
+    @property
+    def games(self) -> tuple[Game, ...]:
+        """Those games, in their order."""
         ...
 
 
@@ -183,3 +228,9 @@ class Game(Protocol):
 def kept_back(seeds: Sequence[Seed]) -> tuple[Seed, ...]:
     """The held-out seeds, in the order of a draw keyed by their ids: any first few of them are a fair sample."""
     return tuple(sorted((s for s in seeds if s.split == "held_out"), key=lambda s: draw("held_out", s.id)))
+
+
+def cast(game: Game, side: Side) -> Cast:
+    """Who plays `side` of it."""
+    games = game.games if isinstance(game, Mixes) else (game,)
+    return Cast(roles={one.name: one.proposer if side == "proposer" else one.solver for one in games})

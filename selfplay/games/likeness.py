@@ -42,10 +42,12 @@ def beside(
     `minted` are all proposals of the step with their mint verdicts, `hinted` the verdicts of attempts with a hint by
     task.
     """
-    alike: Mapping[str, float] = {}
-    if "share" in looks:
-        texts = {proposal.id: text_of(proposal, verdict) for proposal, verdict in minted if verdict.task_id}
-        alike = shares(texts, of=len(minted))
+    alike: dict[str, float] = {}
+    # note: proposals of several games are of several roles, and are never compared.
+    for role in dict.fromkeys(proposal.role for proposal, _ in minted) if "share" in looks else ():
+        own = [(proposal, verdict) for proposal, verdict in minted if proposal.role == role]
+        texts = {proposal.id: text_of(proposal, verdict) for proposal, verdict in own if verdict.task_id}
+        alike |= shares(texts, of=len(own))
     return {
         proposal.id: Beside(share=alike.get(proposal.id, 0.0), hinted=_counted(hinted.get(verdict.task_id or "", ())))
         for proposal, verdict in minted

@@ -21,7 +21,7 @@ from selfplay.games.code import history
 from selfplay.games.code.opened import Settings
 from selfplay.games.code.source import Repository, is_git, is_test
 from selfplay.games.code.suite import suite_of
-from selfplay.games.code.survey import Survey
+from selfplay.games.code.survey import MOST_TESTS, Survey
 from selfplay.types import record
 
 MANY_TESTS = 5000
@@ -75,6 +75,16 @@ def suite_of_survey(found: Survey, *, settings: Settings) -> tuple[Fact, ...]:
                 what=f"{len(found.seconds)} stable tests",
                 then=f"all were run twice, within {settings.rules.seconds:g} s each time, and none was sampled; for a "
                 "candidate only those run that reach its function, or stand in the files that an artifact lists",
+            )
+        )
+    crowded = [function.name for function in found.functions if len(function.tests) >= MOST_TESTS]
+    if crowded:
+        facts.append(
+            Fact(
+                name="many tests of one function",
+                what=f"{crowded[0]} and {len(crowded) - 1} more are reached by {MOST_TESTS} tests or more",
+                then=f"{MOST_TESTS} of them, drawn by name, decide about a bug in it; with tools, all tests in "
+                "the files that an artifact lists",
             )
         )
     if found.sampled:

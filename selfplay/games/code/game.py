@@ -176,6 +176,22 @@ class CodeGame:
         """A proved procedural bug in the seed's function, of the seed's split."""
         return await self._given(seed, await self.opened(), split=seed.split)
 
+    async def planted(self, seed: Seed, source: str) -> Task | Problem:
+        """The held-out task in which the seed's function reads `source`, by the checks and controls of a proposal.
+
+        Raises:
+            SandboxInfraError: the machine failed.
+        """
+        opened = await self.opened()
+        clean = seed.payload["source"].split("\n")
+        lines = [(n, new) for n, (old, new) in enumerate(zip(clean, source.split("\n"), strict=False), 1) if old != new]
+        found = await checks.examine_edited(
+            source, edit=edits.Edit(lines=tuple(lines)), target=opened.target(seed.payload), grounds=opened.grounds
+        )
+        if isinstance(found, Problem):
+            return found
+        return await self._task(found, opened=opened, seed=seed, step=-1, parent_id=None, split="held_out")
+
     async def aclose(self) -> None:
         """Close every sandbox made here."""
         await self._opening.aclose()

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfplay.games.code import bugs, warmup
+from selfplay.games.code import alike, bugs, warmup
 from selfplay.games.code.bugs import Target
 from selfplay.games.code.checks import Grounds, Thresholds
 from selfplay.games.code.mutants import measure
 from selfplay.games.code.mutate import Mutation
+from selfplay.games.code.options import Options
 from selfplay.games.code.source import is_folder
 from selfplay.games.code.survey import Function, Rules, Survey
 from selfplay.games.code.verify import Budget, Verifier
@@ -53,6 +54,8 @@ class Settings:
     """Functions of the standard library that the warm-up draws from."""
     package_share: float = 0.3
     """Share of the warm-up examples made of the package's functions; the rest is the standard library's."""
+    options: Options = Options()
+    """How the seeds are split."""
 
 
 class Opened:
@@ -68,7 +71,7 @@ class Opened:
             verifier=verifier, stable=tuple(found.seconds), left_out=found.left_out, thresholds=settings.thresholds
         )
         """What proposals are proved on."""
-        self.seeds = _seeds(found.functions, source=source, held_out=settings.held_out)
+        self.seeds = _seeds(found.functions, source=source, settings=settings)
         train = sorted((s for s in self.seeds if s.split == "train"), key=lambda s: draw("dev", s.id))
         with_bugs = [seed for seed in train if warmup.usable(seed.payload["source"])]
         # note: never more than a third of the seeds, or a small package would have nothing left to learn from.
@@ -151,15 +154,14 @@ class Opened:
         )
 
 
-def _seeds(functions: Sequence[Function], *, source: str, held_out: float) -> tuple[Seed, ...]:
+def _seeds(functions: Sequence[Function], *, source: str, settings: Settings) -> tuple[Seed, ...]:
     """Seeds in the survey's order; the share with the smallest draws of their ids is held out.
 
-    A folder counts by its name, so that what is held out is the same wherever it lies.
+    A folder counts by its name, so that what is held out is the same wherever it lies. `Options` has other ways.
     """
     called = Path(source).expanduser().resolve().name if is_folder(source) else source
     ids = [digest("seed", NAME, called, f.path, f.qualname, f.source, list(f.tests)) for f in functions]
-    num_held_out = min(round(held_out * len(ids)), len(ids) - 1)
-    kept_back = set(sorted(ids, key=lambda one: draw("split", one))[:num_held_out])
+    kept_back = _kept_back(ids, functions, called=called, settings=settings)
     return tuple(
         Seed(
             id=one,
@@ -177,3 +179,25 @@ def _seeds(functions: Sequence[Function], *, source: str, held_out: float) -> tu
         )
         for one, f in zip(ids, functions, strict=True)
     )
+
+
+def _kept_back(ids: Sequence[str], functions: Sequence[Function], *, called: str, settings: Settings) -> set[str]:
+    """The seeds that are held out."""
+    wanted = min(round(settings.held_out * len(ids)), len(ids) - 1)
+    found = set(sorted(ids, key=lambda one: draw("split", one))[:wanted])
+    if settings.options.split == "module":
+        modules: dict[str, list[str]] = {}
+        for one, function in zip(ids, functions, strict=True):
+            modules.setdefault(function.path, []).append(one)
+        found = set()
+        # note: never the last module, or nothing would be left to learn from.
+        for path in sorted(modules, key=lambda path: draw("split", called, path))[: len(modules) - 1]:
+            if len(found) + len(modules[path]) <= wanted:
+                found |= set(modules[path])
+    if not settings.options.distinct or not found:
+        return found
+    programs = {one: alike.key(function.source) for one, function in zip(ids, functions, strict=True)}
+    known = {programs[one] for one in ids if one not in found}
+    if settings.package_share < 1.0:
+        known |= {alike.key(one.source) for one in warmup.functions_of_stdlib(limit=settings.stdlib)}
+    return {one for one in found if programs[one] not in known}

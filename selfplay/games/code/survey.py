@@ -7,8 +7,9 @@ the repository's settings (`suite`), their results are read by our own program (
 What is covered: two runs of the whole suite (a test is stable when it passes in both; of a suite that does not end
 within its time, a half, a quarter or an eighth of its files, drawn by name), tests that fail for want of a network,
 which do not count against the suite, which functions of the package each stable test calls, and the functions that are
-short and plain enough to be shown to a player; and an archive of the tree with compiled test files, which makes each
-later run faster. Kept in the cache by digest of the tree, the machine's Python and the rules.
+short and plain enough to be shown to a player, each with at most `MOST_TESTS` of its tests; and an archive of the tree
+with compiled test files, which makes each later run faster. Kept in the cache by digest of the tree, the machine's
+Python and the rules.
 
 What is not covered: tests that pass only together with others, which the first look at each function finds (`bugs`);
 calls made in other processes.
@@ -44,6 +45,8 @@ from selfplay.types import digest, draw, record
 
 HALVINGS = 3
 """How often a suite that does not end in time is cut in half."""
+MOST_TESTS = 500
+"""Tests of one function; of more, so many are drawn by name, or each candidate would take as long as the suite."""
 _NETWORK = re.compile(
     r"name resolution|Name or service not known|nodename nor servname|Network is unreachable|No route to host|gaierror"
     r"|ConnectionPool\(|Max retries exceeded|urlopen error|Cannot connect to host"
@@ -278,7 +281,15 @@ def _functions(
         for function in functions_of(text, path=path):
             tests = reached.get((path, function.line), ())
             if len(tests) >= rules.min_tests and _is_shown(function.source, rules):
-                yield Function(**{**asdict(function), "tests": tuple(tests)})
+                yield Function(**{**asdict(function), "tests": _drawn(tests)})
+
+
+def _drawn(tests: Sequence[str]) -> tuple[str, ...]:
+    """The tests, or some of them, in their order."""
+    if len(tests) <= MOST_TESTS:
+        return tuple(tests)
+    kept = frozenset(sorted(tests, key=lambda test: draw("survey", test))[:MOST_TESTS])
+    return tuple(test for test in tests if test in kept)
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,16 +4,17 @@ The agentic form of Self-play SWE-RL (arXiv 2512.18552; research note `selfplay-
 clean tree and hands over the five files of an artifact; a solver is handed the broken tree with the weakened tests, and
 its repair is what differs in its work tree.
 
-What is covered: `TreeGame`, which implements `Game` and `GivesTools`. Seeds are those of the other form (`CodeGame`),
-so that what is held out is the same for both: a proposer is told the module of its seed's function and explores by
-itself, and what changes a function that is held out is no task. Tools are given one play at a time, and at most as many
-plays have them as sandboxes may run at once. Held-out tasks are the procedural bugs of the other form, as artifacts.
+What is covered: `TreeGame`, which implements `Game`, `GivesTools`, `MakesTasks` and `ProposesAlone`. Seeds are those
+of the other form (`CodeGame`), so that what is held out is the same for both: a proposer is told the module of its
+seed's function and explores by itself, and what changes a function that is held out is no task. Tools are given one
+play at a time, and at most as many plays have them as sandboxes may run at once. Held-out tasks are the procedural bugs
+of the other form, as artifacts; an evaluation may tell them by an issue in people's words (`evaluation.issues`).
 
 A proposer is told what the survey found out (how the tests run, which there are: the stage DISCOVER, made once for a
 repository) and works in the stages INJECT and WEAKEN, or in a single session (`staged`). How it is asked to break
 things is a strategy by name (`games.CODE_STRATEGIES`; where a choice names none, by removal); its tree holds the
-repository's history where the source has one (`history`), a solver's tree never does. A part of the tests can be held
-back from the solver (`hidden`).
+repository's history where the source has one (`history`), a solver's tree never does. For one strategy no model is
+asked: its proposals are mutations (`given`). A part of the tests can be held back from the solver (`hidden`).
 
 What is not covered: warm-up examples (`parts` refuses a warm-up).
 
@@ -56,6 +57,7 @@ HELD_OUT = "touches_held_out"
 """The bug changes a function that is held out for examinations."""
 TOO_LONG = "weakening_too_long"
 """What the tests lose is too long to be shown to a solver."""
+_ISSUES = "issues are for evaluations alone: selfplay eval TARGET --on FILE --issues FILE"
 _SHOWN = 40
 """Held-out functions that a proposer is told, those of its module before others; and test files."""
 
@@ -117,16 +119,23 @@ class TreeGame:
     def solver_view(self, task: Task, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
         """`package`, `command`; `specification`: what the tests lost, as a diff that gives it back; `tests`: some
         failing tests and what they say, one a line; `hint`: what was changed, or empty. Of tests that are held back it
-        says nothing.
+        says nothing. `issue`: a text in the place of specification and tests, or empty; evaluations alone have one.
+
+        Raises:
+            UserError: a task that may be learnt from has an issue.
         """
         opened = self._opening.surveyed
+        issue = str(task.payload.get("issue", ""))
+        if issue and task.split == "train":
+            raise UserError(f"task {task.id} is told by an issue, and may be learnt from", hint=_ISSUES)
         secret = frozenset(task.payload.get("hidden", ()))
         failing = {test: said for test, said in task.payload["failing"] if test not in secret}
         return {
             "package": opened.verifier.repository.name,
             "command": _command(opened),
-            "specification": task.payload["specification"],
-            "tests": bugs.shown(failing, limit=self.settings.shown_tests),
+            "issue": issue,
+            "specification": "" if issue else task.payload["specification"],
+            "tests": "" if issue else bugs.shown(failing, limit=self.settings.shown_tests),
             "hint": f"look at {', '.join(task.payload['touched'])}" if terms.get("hint") else "",
         }
 
@@ -163,9 +172,16 @@ class TreeGame:
             raise
         return Roomed(bench, self._room)
 
+    def handed_over(self, seed: Seed, *, step: int, index: int, terms: Terms) -> Mapping[str, Any] | None:
+        """A mutation of the seed's function for the strategy `procedural`, for which no model is asked."""
+        return given.handed_over(seed, step=step, index=index) if terms.get("strategy") == given.STRATEGY else None
+
     async def mint(self, proposal: Trajectory, seed: Seed) -> Minted:
-        """A task where the artifact that was handed over passes every check and control (`agentic`)."""
+        """A task where the artifact, or the mutation, that was handed over passes every check and control."""
         opened = await self.opened()
+        if given.MUTATION in proposal.product:
+            mutated = self._mutated(str(proposal.product[given.MUTATION]), seed, opened)
+            return await self._minted(proposal, mutated, opened=opened, seed=seed, step=proposal.step)
         files = proposal.product.get("files")
         if not isinstance(files, Mapping):
             return Minted(verdict=decisions.refused(proposal, endings.nothing(proposal)), task=None)
@@ -210,8 +226,9 @@ class TreeGame:
     def grade(
         self, proposal: Trajectory, minted: Verdict, judged: Sequence[Verdict], *, beside: Beside = ALONE
     ) -> Verdict:
-        """As `CodeGame.grade`."""
-        return decisions.graded(proposal, minted, judged, worth=self._proposer_reward, beside=beside)
+        """As `CodeGame.grade`; None where no model proposed."""
+        graded = decisions.graded(proposal, minted, judged, worth=self._proposer_reward, beside=beside)
+        return given.unpaid(graded) if given.MUTATION in proposal.product else graded
 
     def examples(self, *, seed: int, first: int, count: int) -> Sequence[Example]:
         """None: nobody wrote down how an agent works."""
@@ -253,6 +270,10 @@ class TreeGame:
         if asked == HISTORY and past.archive is None:
             raise UserError(f"strategy `{HISTORY}` needs a git history: {past.why}", hint=history.HINT)
         return asked
+
+    async def _mutated(self, edit: str, seed: Seed, opened: Opened) -> TreeBug | Problem:
+        found = await given.mutated(edit, seed, opened)
+        return found if isinstance(found, Problem) else await agentic.proved(found.artifact, opened=opened)
 
     async def _given(self, seed: Seed, opened: Opened, *, split: Split = "held_out") -> Task | None:
         """A task of one of the mutations that the other form would take for its held-out tasks."""

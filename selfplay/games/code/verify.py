@@ -39,6 +39,8 @@ from selfplay.sandbox import Sandbox, SandboxInfraError, SandboxProvider, Sandbo
 from selfplay.types import Result, digest, record
 
 MAX_REPORT = 16 << 20
+MAX_SURVEY = 256 << 20
+"""The same of a whole suite on the clean tree."""
 """Largest report that is read, in bytes."""
 _MEMO = 4096
 """Runs kept in memory."""
@@ -242,9 +244,10 @@ class Verifier:
             # note: what outlives pytest could still write.
             await sandbox.sweep()
             try:
-                report = await sandbox.get(f"{name}.json", max_bytes=MAX_REPORT)
-                calls = await sandbox.get(f"{name}.calls", max_bytes=MAX_REPORT) if traced else None
-                compiled = await sandbox.get(f"{name}.compiled", max_bytes=4 * MAX_REPORT) if traced else None
+                most = MAX_REPORT if pooled else MAX_SURVEY
+                report = await sandbox.get(f"{name}.json", max_bytes=most)
+                calls = await sandbox.get(f"{name}.calls", max_bytes=MAX_SURVEY) if traced else None
+                compiled = await sandbox.get(f"{name}.compiled", max_bytes=MAX_SURVEY) if traced else None
             except (FileNotFoundError, PermissionError, ValueError):
                 return Executed(result=result, report=None)
             return Executed(result=result, report=report, calls=calls, compiled=compiled)

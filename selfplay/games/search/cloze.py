@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 
+from selfplay.games.search.filters import BLANK as BLANK
 from selfplay.games.search.filters import MAX_CHARACTERS, MIN_WORDS, num_words, stands_in
 
-BLANK = "____"
 AROUND = 6
 """Words that a sentence has beside its blank, at least."""
 MAX_SENTENCE = 400
@@ -39,14 +39,22 @@ def ask(answer: str, passage: str) -> str | None:
     return None
 
 
+def without(answer: str, text: str, *, any_case: bool = False) -> str:
+    """The text with a blank wherever the answer stands: as it is written, or in capital and small letters alike."""
+    return re.sub(_edged(answer), BLANK, text, flags=re.IGNORECASE if any_case else 0)
+
+
 def sentences(passage: str) -> list[str]:
     """Of a text, each on one line, in order."""
     return [" ".join(part.split()) for part in _ENDS.split(passage) if part.strip()]
 
 
 def _masked(sentence: str, answer: str) -> str | None:
-    edged = re.compile(rf"(?<!\w){re.escape(' '.join(answer.split()))}(?!\w)")
-    if len(sentence) > MAX_SENTENCE or not edged.search(sentence):
+    masked = without(answer, sentence)
+    if len(sentence) > MAX_SENTENCE or masked == sentence:
         return None
-    masked = edged.sub(BLANK, sentence)
     return masked if num_words(masked) >= AROUND + 1 and not stands_in(masked, answer) else None
+
+
+def _edged(answer: str) -> str:
+    return rf"(?<!\w){re.escape(' '.join(answer.split()))}(?!\w)"

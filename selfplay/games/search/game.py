@@ -28,19 +28,19 @@ from selfplay.games import NO_TERMS, Minted, Terms, kept_back
 from selfplay.games.duplicates import answer_key
 from selfplay.games.grading import graded
 from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
-from selfplay.games.search import cloze, filters, normalise, rag, replies, verdicts
+from selfplay.games.search import cloze, filters, normalise, offline, rag, replies, verdicts
 from selfplay.games.search.asking import PolicyAsks
 from selfplay.games.search.filters import Refusal
 from selfplay.games.search.judge import judge
 from selfplay.games.search.opening import Opening
 from selfplay.games.search.options import Options
-from selfplay.games.search.practice import practice, proposer_view
+from selfplay.games.search.practice import TURNS, practice, proposer_view
 from selfplay.games.search.records import AskFailed, Asks, Question
 from selfplay.games.search.seeds import NAME, Grounds
 from selfplay.policy import Policy
 from selfplay.retrieval import Passage, RetrievalFailed
 from selfplay.tools import Toolbox
-from selfplay.tools.searching import SearchTools, shown
+from selfplay.tools.searching import SearchTools, escaped, shown
 from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, task_id
 
 DEV = 24
@@ -93,7 +93,7 @@ class SearchGame:
 
     def proposer_view(self, seed: Seed, *, terms: Terms = NO_TERMS) -> Mapping[str, object]:
         """`answer`; `kind`: what it is; `hops`: searches that the question should need; `turns`: the role's;
-        `passages`: what is given, or empty where the role searches.
+        `passages`: what is given, or empty where the role searches; `blanked`: the same with the answer left out.
         """
         return proposer_view(seed, turns=self.proposer.limits.turns)
 
@@ -103,10 +103,10 @@ class SearchGame:
         """
         given = task.payload.get("passages", ())
         return {
-            "question": task.payload["question"],
+            "question": escaped(task.payload["question"]),
             "turns": self.solver.limits.turns,
             "passages": shown([_passage(one) for one in given]) if given else "",
-            "hint": f"look at {task.payload['title']}" if terms.get("hint") else "",
+            "hint": f"look at {escaped(task.payload['title'])}" if terms.get("hint") else "",
         }
 
     async def toolbox(self, role: Role, subject: Seed | Task) -> Toolbox:
@@ -195,7 +195,15 @@ class SearchGame:
         known = self._grounds.known
         dev = {one.payload["document"] for one in self._dev(known)}
         usable = [one for one in known if one.split == "train" and one.payload["document"] not in dev]
-        return practice(usable, proposer=self.proposer, solver=self.solver, seed=seed, first=first, count=count)
+        if not offline.writes_its_own(self.solver):
+            return practice(usable, proposer=self.proposer, solver=self.solver, seed=seed, first=first, count=count)
+        made: list[Example] = []
+        for index in range(first, first + count):
+            if index % TURNS:
+                made += offline.examples(usable, self.solver, key=(seed, "offline", index))
+            else:
+                made += practice(usable, proposer=self.proposer, solver=self.solver, seed=seed, first=index, count=1)
+        return tuple(made)
 
     async def dev(self) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Train seeds whose documents no warm-up example is made of, and a cloze of each that has one."""

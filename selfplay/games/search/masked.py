@@ -37,6 +37,8 @@ View = Callable[[str, Sequence[Passage]], Mapping[str, object]]
 """A question and the passages given -> the variables of the solver's prompt."""
 Form = Callable[[str], str]
 """An answer -> the reply that hands it over."""
+Beside = Mapping[str, Sequence[Passage]]
+"""A passage's id -> passages like it."""
 
 
 @record
@@ -73,6 +75,8 @@ def examples(
     count: int,
     form: Form = tagged,
     each: int = EACH,
+    beside: Beside | None = None,
+    shown: int = SHOWN,
 ) -> list[Example]:
     """Examples `first` to `first + count - 1`; those for which no passage has a sentence to mask are left out.
 
@@ -83,6 +87,8 @@ def examples(
         seed: Keys every draw.
         form: How an answer is handed over.
         each: Examples of each number of masks.
+        beside: What else is given with a passage, by its id, before others are drawn: what a search finds beside it.
+        shown: Passages that are given.
     """
     made: list[Example] = []
     for index in range(first, first + count):
@@ -90,7 +96,9 @@ def examples(
         if found is None:
             continue
         passage, task = found
-        prompt = render(role, view(task.question, _given(passage, passages, key=(seed, index))))
+        near = (beside or {}).get(passage.id, ())
+        given = _given(passage, [*near][: shown - 1], passages, shown=shown, key=(seed, index))
+        prompt = render(role, view(task.question, given))
         source = f"{passage.document or passage.id}, {len(task.answers)} masked"
         made.append(Example(role=role.name, source=source, prompt=prompt, replies=(form(task.answer),)))
     return made
@@ -153,11 +161,13 @@ def _example(passages: Sequence[Passage], *, key: tuple[object, ...], masks: int
     return None
 
 
-def _given(passage: Passage, passages: Sequence[Passage], *, key: tuple[object, ...]) -> list[Passage]:
-    """The passage among others, each once, shuffled by the key."""
-    every = {passage.id: passage}
+def _given(
+    passage: Passage, near: Sequence[Passage], passages: Sequence[Passage], *, shown: int, key: tuple[object, ...]
+) -> list[Passage]:
+    """The passage among those near it and others, each once, shuffled by the key."""
+    every = {one.id: one for one in (passage, *near)}
     for attempt in range(TRIES):
-        if len(every) < SHOWN:
+        if len(every) < shown:
             other = passages[draw("mask", "other", *key, attempt) % len(passages)]
             every.setdefault(other.id, other)
     return sorted(every.values(), key=lambda one: draw("mask", "order", *key, one.id))

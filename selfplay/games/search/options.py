@@ -28,6 +28,13 @@ class Options:
     """May a proposer search for the same twice? In the released SSP it may not."""
     blunt: bool = True
     """May a proposer search for the answer itself?"""
+    words: int = filters.MIN_WORDS
+    """Fewest words of a question; a rule of the released SSP, and none of its paper."""
+    seen: bool = True
+    """Must a passage that the proposer saw hold the answer? A rule of ours."""
+    cloze: bool = False
+    """Must a question be a sentence of a seen passage with the answer left out at `____`? For models too small to read
+    for the checks."""
     top_k: int = TOP_K
     """Passages a search."""
     retriever: str = ""
@@ -54,7 +61,7 @@ class Options:
     """Does the policy judge whether another wording means the same?"""
 
     def __post_init__(self) -> None:
-        for name, low in {"hops": 1, "searches": 0, "top_k": 1, "noise": 0}.items():
+        for name, low in {"hops": 1, "searches": 0, "words": 0, "top_k": 1, "noise": 0}.items():
             if getattr(self, name) < low:
                 raise ValueError(f"option `{name}` is {getattr(self, name)}, expected at least {low}")
         if not (isfinite(self.timeout) and self.timeout > 0):
@@ -71,7 +78,14 @@ class Options:
     @property
     def filters(self) -> filters.Rules:
         """What the filters take."""
-        return filters.Rules(searches=self.searches, repeats=self.repeats, blunt=self.blunt)
+        return filters.Rules(
+            searches=self.searches,
+            repeats=self.repeats,
+            blunt=self.blunt,
+            words=self.words,
+            seen=self.seen,
+            cloze=self.cloze,
+        )
 
     @property
     def rules(self) -> rag.Rules:

@@ -10,6 +10,8 @@ Not here: which seeds may be used (`game`), training (`warmup`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from selfplay.games.search import cloze, masked
 from selfplay.retrieval import Passage
@@ -19,6 +21,9 @@ from selfplay.types import Example, Role, Seed, draw
 
 TRIES = 50
 """Seeds that are tried for one example, before it is left out."""
+TURNS = 3
+"""Of so many examples one is a proposer's: its reply has ten times the tokens of an answer, and every token counts the
+same in an update."""
 
 
 def practice(
@@ -26,15 +31,26 @@ def practice(
 ) -> tuple[Example, ...]:
     """Examples `first` to `first + count - 1` of seeds with passages; fewer only where hardly a seed has a sentence.
 
-    Those with an even index are a proposer's, the others a solver's; a reply is bare, without tags.
+    Of each `TURNS` the first is a proposer's, the others are a solver's, who is given as many passages as in play, by
+    the same searches; a reply is bare, without tags.
     """
-    passages = list({one.id: one for one in map(_own, seeds)}.values())
+    given = {one.payload["passage"]: [Passage(**row) for row in one.payload["passages"]] for one in seeds}
+    passages, beside = [own for own, *_ in given.values()], {own.id: near for own, *near in given.values()}
+    answered = partial(
+        masked.examples,
+        passages,
+        role=solver,
+        view=_solver_view,
+        seed=seed,
+        count=1,
+        form=str,
+        beside=beside,
+        shown=max(map(len, given.values()), default=1),
+    )
     made: list[Example] = []
     for index in range(first, first + count):
-        if index % 2:
-            made += masked.examples(
-                passages, role=solver, view=_solver_view, seed=seed, first=index // 2, count=1, form=str
-            )
+        if index % TURNS:
+            made += answered(first=index - index // TURNS - 1)
         else:
             made += _asked(seeds, proposer, key=(seed, "practice", index))
     return tuple(made)
@@ -60,12 +76,21 @@ def _asked(seeds: Sequence[Seed], proposer: Role, *, key: tuple[object, ...]) ->
 
 
 def proposer_view(seed: Seed, *, turns: int) -> Mapping[str, object]:
-    """The variables of a proposer's prompt; `passages` is empty where the role searches."""
-    given = seed.payload.get("passages", ())
+    """The variables of a proposer's prompt; `passages` and `blanked` are empty where the role searches.
+
+    `blanked` is `passages` with a blank wherever the answer stands.
+    """
+    given = [Passage(**one) for one in seed.payload.get("passages", ())]
+    # note: in any case of letters, since a question that holds the answer in another one tells it as well.
+    left = [
+        replace(one, text=cloze.without(seed.payload["answer"], " ".join(one.text.split()), any_case=True))
+        for one in given
+    ]
     return {
         "answer": seed.payload["answer"],
         "kind": seed.payload["kind"],
         "hops": seed.payload["hop"],
         "turns": turns,
-        "passages": shown([Passage(**one) for one in given]) if given else "",
+        "passages": shown(given) if given else "",
+        "blanked": shown(left) if given else "",
     }

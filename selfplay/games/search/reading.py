@@ -27,6 +27,7 @@ import jinja2
 from selfplay.games.search.normalise import plain
 from selfplay.games.search.records import AskFailed, Asks, Said
 from selfplay.retrieval import Passage
+from selfplay.tools import searching
 from selfplay.types import record
 
 MAX_BLOCKS = 10
@@ -36,7 +37,7 @@ MAX_ANSWER = 500
 Name = Literal["read", "recall", "all", "judge"]
 
 _FOLDER = Path(__file__).parent / "prompts"
-_OPENS = re.compile(r"<(?=[/|!?A-Za-z])")
+_OPENS = re.compile(r"<(?=[/|!?A-Za-z\uff5c])")
 _BLOCK = re.compile(r"<(quote|answer)>((?:(?!</?(?:quote|answer)>).)*)</\1>", re.DOTALL)
 _UNKNOWN = frozenset({"unknown", "not known", "none", "no answer", "i do not know", "i dont know"})
 
@@ -89,8 +90,8 @@ async def asked(asks: Asks, text: str, *, key: str, seconds: float) -> Said:
 
 
 def escaped(text: str) -> str:
-    """The text with no tag in it: `<` before a letter or what may open a tag is `&lt;`."""
-    return _OPENS.sub("&lt;", text)
+    """The text with no tag in it: `<` before a letter or what may open a tag is `&lt;`; nor a chat template's marks."""
+    return _OPENS.sub("&lt;", searching.escaped(text))
 
 
 def one_line(text: str) -> str:
@@ -125,4 +126,4 @@ def quoted_from(quote: str, passages: Sequence[Passage]) -> Passage | None:
 
 
 def _flat(text: str) -> str:
-    return one_line(text.replace("&lt;", "<"))
+    return one_line(text.replace("&lt;", "<").replace("&#91;", "["))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import textwrap
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -136,7 +136,7 @@ PACKAGE = {
 }
 
 
-def write(folder: Path, files: dict[str, str]) -> Path:
+def write(folder: Path, files: Mapping[str, str]) -> Path:
     """Write `files` under `folder`."""
     for path, text in files.items():
         target = folder / path

@@ -59,6 +59,27 @@ def test_a_function_of_which_no_task_comes_is_left_alone(table) -> None:
     assert 0 < tried <= given.TRIED
 
 
+def of(source: str) -> Seed:
+    return Seed(id="s", game="code", source="", payload={"source": source, "qualname": "f"}, split="train")
+
+
+def test_proposals_without_a_model_differ_within_a_step_and_between_steps() -> None:
+    seed = of("def f(a, b):\n    if a > b:\n        return a + 1\n    return b - a\n")
+    there = {mutation.edit.text for mutation in mutations(seed.payload["source"])}
+    step = [given.handed_over(seed, step=3, index=index)[given.MUTATION] for index in range(len(there))]
+    assert set(step) == there, "each is handed over once"
+    assert given.handed_over(seed, step=3, index=len(there)) == {given.MUTATION: step[0]}, "then they begin again"
+    assert len({given.handed_over(seed, step=at, index=0)[given.MUTATION] for at in range(20)}) > 1
+
+
+def test_a_function_without_a_place_for_a_mutation_is_no_bug() -> None:
+    seed = of("def f(a):\n    pass\n")
+    assert given.handed_over(seed, step=0, index=0) == {given.MUTATION: ""}
+    found = asyncio.run(given.mutated("", seed, cast(Opened, None)))
+    assert isinstance(found, Problem)
+    assert (found.reason, found.why) == (given.NONE, "f has no place for a mutation")
+
+
 class Surveyed:
     """As much of a repository as is looked at."""
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar
 
 import pytest
 
-from selfplay.games import Game, GivesTools
-from selfplay.games.code import Settings, TreeGame, tree_game
+from selfplay.games import Game, GivesTools, ProposesAlone
+from selfplay.games.code import Settings, TreeGame, given, patches, tree_game
 from selfplay.games.code.artifact import contents, diff_of
 from selfplay.games.code.bugs import Reason
 from selfplay.games.code.opening import Opening
@@ -32,10 +32,12 @@ SPLIT = CUT.replace("    return out\n", "    for one in x:\n        out.append(o
 class Bench:
     """The game on the small package of `test_agentic`, with two toolboxes at once."""
 
-    def __init__(self, folder: Path, *, held_out: float = 0.0, context: int = 32_768) -> None:
+    def __init__(
+        self, folder: Path, *, held_out: float = 0.0, context: int = 32_768, source: str | None = None
+    ) -> None:
         self._runner = asyncio.Runner()
         limits = Limits(turns=8, tokens=100, context=context)
-        source = str(write(folder / "pkg-1", FILES))
+        source = source or str(write(folder / "pkg-1", FILES))
         settings = Settings(rules=Rules(), held_out=held_out, seconds=60.0)
         self.game = TreeGame(
             opening=Opening(source, cache=folder / "cache", provider=BubblewrapProvider(), settings=settings),
@@ -123,6 +125,43 @@ def test_a_task_its_repair_and_its_worth(bench: Bench, task: Task) -> None:
     graded = bench.game.grade(trajectory("", stage="propose"), minted.verdict, [whole, *[half] * 5])
     assert (graded.reason, graded.parts["solve_rate"]) == ("graded", pytest.approx(1 / 6))
     assert bench.do(proved(bench.game, task)).holds
+
+
+def test_a_mutation_is_a_proposal_that_nobody_is_paid_for(bench: Bench) -> None:
+    game, seed = bench.game, bench.seeds["shift"]
+    assert isinstance(game, ProposesAlone)
+    assert game.handed_over(seed, step=0, index=0, terms={"strategy": "direct"}) is None
+    made = [game.handed_over(seed, step=0, index=index, terms={"strategy": given.STRATEGY}) for index in range(8)]
+    plays = [product(one, stage="propose") for one in made if one is not None]
+    assert len(plays) == len(made)
+    found = [bench.do(game.mint(play, seed)) for play in plays]
+    good = [at for at, minted in enumerate(found) if minted.task is not None]
+    assert good, [minted.verdict.why for minted in found]
+    task = found[good[0]].task
+    assert task is not None
+    assert (task.split, task.step, task.parent_id, task.payload["qualname"]) == ("train", 0, "t", "shift")
+    assert task.payload["specification"]
+    assert bench.do(proved(game, task)).holds
+    whole = bench.do(game.judge(repair_of(task, bench), task))
+    assert whole.passed
+    graded = game.grade(plays[good[0]], found[good[0]].verdict, [whole] * 8)
+    assert (graded.reward, graded.reason, graded.why) == (None, given.UNPAID, "8 of 8 attempts repaired it")
+    bad = next((at for at, minted in enumerate(found) if minted.task is None), None)
+    if bad is not None:
+        assert game.grade(plays[bad], found[bad].verdict, []).reward is None
+
+
+def repair_of(task: Task, bench: Bench) -> Trajectory:
+    """An attempt that takes the bug back."""
+    bug = task.payload["artifact"]["bug"]
+    path = task.payload["path"]
+    clean = bench.clean(path)
+    repository = bench.do(bench.game.opened()).verifier.repository
+    found = patches.parse(bug.encode())
+    assert not isinstance(found, patches.Refusal)
+    broken = patches.apply(patches.filtered(found), tree=repository.archive)
+    assert not isinstance(broken, patches.Refusal)
+    return product({"patch": diff_of(broken.files, clean)}, stage="attempt")
 
 
 def test_nothing_was_handed_over(bench: Bench, task: Task) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from selfplay.games.search.cloze import BLANK, ask, sentences
+from selfplay.games.search.cloze import BLANK, ask, sentences, without
 from selfplay.games.search.filters import MIN_WORDS, num_words, stands_in
 from tests.games.search.ground import TEXTS
 
@@ -43,3 +43,11 @@ def test_a_later_sentence_serves_where_the_first_does_not() -> None:
 
 def test_sentences_are_on_one_line_each() -> None:
     assert sentences("A b.\nC d!  E\nf\n\nG。東京。") == ["A b.", "C d!", "E f", "G。", "東京。"]
+
+
+def test_an_answer_is_left_out_wherever_it_stands_as_a_word() -> None:
+    assert without("Eve", "Eve met Evelyn, and Eve's garden") == f"{BLANK} met Evelyn, and {BLANK}'s garden"
+    assert without("os.path", "see os.path.join, os_path and os.path") == f"see {BLANK}.join, os_path and {BLANK}"
+    assert without("Eve", "nobody") == "nobody"
+    assert without("CP1257", "codec cp1257, CP1257") == f"codec cp1257, {BLANK}"
+    assert without("CP1257", "codec cp1257, CP1257", any_case=True) == f"codec {BLANK}, {BLANK}"

@@ -37,8 +37,11 @@ BROKEN = {
     "searched_answer": replace(GOOD, queries=("tower exhibition", "who was gustave eiffel")),
     "no_evidence": replace(GOOD, evidence=()),
     "answer_unseen": replace(GOOD, evidence=(passage("It was built by an engineer."),)),
+    "no_cloze": GOOD,
 }
-"""Reason -> a question that breaks this rule and no other."""
+"""Reason -> a question that breaks this rule and no other; the last one is on for its own example alone, since it takes
+nothing but sentences with a blank.
+"""
 
 
 def test_the_good_one_passes() -> None:
@@ -47,18 +50,14 @@ def test_the_good_one_passes() -> None:
 
 @pytest.mark.parametrize("reason", BROKEN)
 def test_each_rule_refuses_what_no_other_refuses(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = refusal(BROKEN[reason], rules=STRICT, searches=True)
+    rules = replace(STRICT, cloze=reason == "no_cloze")
+    found = refusal(BROKEN[reason], rules=rules, searches=True)
     assert found is not None
     assert found.reason == reason
     assert found.why
-    # note: a question of few characters has few words as well; that an empty one is refused by two rules is no harm.
     others = {name: rule for name, rule in filters._RULES.items() if name != reason}
-    if reason == "few_characters":
-        others.pop("few_words")
-    if reason == "no_evidence":
-        others.pop("answer_unseen")
     monkeypatch.setattr(filters, "_RULES", others)
-    assert refusal(BROKEN[reason], rules=STRICT, searches=True) is None
+    assert refusal(BROKEN[reason], rules=rules, searches=True) is None
 
 
 def test_every_reason_is_documented() -> None:
@@ -96,3 +95,36 @@ def test_who_cannot_search_need_not() -> None:
 def test_scripts_without_spaces_are_counted_by_characters() -> None:
     assert num_words("日本語の文章はここに空白がありませんので") == 10
     assert num_words("two words 東京") == 3
+
+
+BUILT = passage("The tower in Paris, so high, was built by Gustave Eiffel's firm. It stands.")
+TOWER = replace(GOOD, evidence=(BUILT,))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Which words are missing at ____ in: "The tower in Paris, so high, was built by ____\'s firm."',
+        "The tower in  Paris so high was built by ____'s firm",
+        "Paris, so high, was built by Gustave ____'s firm. It",
+    ],
+)
+def test_a_sentence_with_a_blank_is_one_whose_passage_has_the_answer_there(text: str) -> None:
+    assert refusal(replace(TOWER, text=text), rules=Rules(cloze=True), searches=False) is None or "Gustave" in text
+    assert filters.restored(replace(TOWER, text=text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Which words are missing at ____ in: "The tower in Paris, so high, was built by firm."',
+        'Which words are missing at ____ in: "The tower in Paris, so ____, was built by its engineer\'s firm."',
+        'Which words are missing at ____ in: "The tower in Paris, so high, was built by ____ and by nobody else."',
+        "Who built the tower in Paris, so high, as its engineer?",
+    ],
+)
+def test_a_sentence_without_the_blank_or_with_it_elsewhere_is_none(text: str) -> None:
+    found = refusal(replace(TOWER, text=text), rules=Rules(cloze=True), searches=False)
+    assert found is not None
+    assert found.reason == "no_cloze"
+    assert not filters.restored(replace(TOWER, text=text))

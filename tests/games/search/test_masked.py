@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,3 +98,17 @@ def test_the_passage_is_given_among_others() -> None:
 def test_any_text_can_be_looked_through(text: str, masks: int) -> None:
     task = mask(text, masks=masks)
     assert task is None or len(task.answers) == masks
+
+
+def test_what_a_search_finds_beside_a_passage_is_given_with_it_before_others() -> None:
+    far, near = passages(RICH, *(PLAIN for _ in range(9))), passages("Something like it.", "Another one.")
+    beside = {far[0].id: [replace(one, id=f"near {one.id}") for one in near]}
+
+    def prompts(shown: int) -> list[str]:
+        view = lambda question, given: {"question": question, "passages": " | ".join(one.text for one in given)}  # noqa: E731
+        found = examples(far[:1], role=ROLE, view=view, seed=0, first=0, count=6, beside=beside, shown=shown)
+        return [one.prompt for one in found]
+
+    assert all("Something like it." in prompt and RICH in prompt for prompt in prompts(2))
+    assert all(prompt.count(" | ") == 2 and "Another one." in prompt for prompt in prompts(3))
+    assert len({prompt.partition("\n")[0] for prompt in prompts(2)}) == 2, "the place of the right one is drawn"

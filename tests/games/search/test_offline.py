@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from selfplay.batches import sample_of
+from selfplay.games.search import offline, replies
 from selfplay.games.search.game import SearchGame
 from selfplay.rollout import render
 from tests.games.search.ground import corpus, game, played, role, seed_of
@@ -42,6 +44,50 @@ def test_its_last_answer_counts_and_what_it_tells_itself_does_not(reply: str, re
             assert not any(row["text"] in prompt for row in task.payload["passages"])
             verdict = await one.judge(await played(one, task, [reply]), task)
             assert verdict.reason == reason, verdict.why
+        finally:
+            await one.aclose()
+
+    asyncio.run(check())
+
+
+def test_its_warm_up_shows_the_form_with_sentences_of_train_documents() -> None:
+    async def check() -> None:
+        one: SearchGame = game(tools=False)
+        try:
+            one.solver = role("search_solver_offline")
+            assert offline.writes_its_own(one.solver)
+            assert not offline.writes_its_own(role("search_solver_short"))
+            assert not offline.writes_its_own(role("search_solver"))
+            train = {s.payload["answer"]: s for s in await one.seeds() if s.split == "train"}
+            made = one.examples(seed=0, first=0, count=8)
+            assert [example.role for example in made].count("search_solver_offline") == 5, "two of three"
+            for example in made:
+                if example.role != "search_solver_offline":
+                    continue
+                (reply,) = example.replies
+                found = replies.handed(reply, "answer", bare=False)
+                assert found.text in train
+                told = reply.partition("<information>")[2].partition("</information>")[0]
+                assert found.text in told
+                assert found.text not in example.prompt
+                assert told not in example.prompt
+            assert one.examples(seed=0, first=3, count=2) == made[3:5]
+        finally:
+            await one.aclose()
+
+    asyncio.run(check())
+
+
+def test_all_that_it_writes_is_learnt_from() -> None:
+    async def check() -> None:
+        one: SearchGame = game(tools=False)
+        try:
+            one.solver = role("search_solver_offline")
+            (task,) = [task for task in [await one.given(await seed_of(one, "Gustave Eiffel"))] if task is not None]
+            attempt = await played(one, task, [FOUND.format("Gustave Eiffel") + "<answer>Gustave Eiffel</answer>"])
+            sample = sample_of(attempt, advantage=1.0, group_id="g")
+            assert sum(sample.trained) == attempt.num_sampled
+            assert "<information>" in attempt.reply
         finally:
             await one.aclose()
 

@@ -15,7 +15,7 @@ from selfplay.errors import NotFound, UserError
 from selfplay.events import ignore
 from selfplay.games import AsksPolicy, abilities_of
 from selfplay.games.search.game import SearchGame
-from selfplay.plan import plan
+from selfplay.plan import plan, published
 from selfplay.project import Project
 from selfplay.types import Group
 from tests.games.search.ground import corpus
@@ -45,7 +45,12 @@ def test_the_papers_constants_are_set(project: Project) -> None:
         assert (players.proposer.limits.turns, players.solver.limits.turns) == (10, 10)
     ours = parts.search_options(paper), parts.search_options(code)
     assert [one.noise_kind for one in ours] == ["passages", "trajectories"]
-    assert [one.filters.searches for one in ours] == [0, 2]
+    assert [one.filters.searches for one in ours] == [1, 2]
+    assert [one.filters.words for one in ours] == [0, 10]
+    assert not any(one.filters.seen for one in ours)
+    assert [one.learner.order for one in (paper, code)] == ["solver_first", "proposer_first"]
+    names = [parts.order_of(one, parts.roles(one, project)) for one in (paper, code)]
+    assert names == [(("search_solver",), ("search_proposer",)), (("search_proposer",), ("search_solver",))]
     assert [one.filters.repeats for one in ours] == [True, False]
     assert (paper.learner.estimator, code.learner.estimator) == ("raw,dr_grpo", "raw,grpo")
 
@@ -130,3 +135,14 @@ def test_each_role_has_the_estimator_of_its_own(project: Project) -> None:
         plan(load("ssp-code", project=project, sets=sets, environ={}), project)
     with pytest.raises(NotFound, match="no estimator `none`"):
         parts.estimator(load("ssp-code", project=project, sets=("learner.estimator=raw,none",), environ={}))
+
+
+@pytest.mark.parametrize(("name", "least"), [("ssp-paper", 6), ("ssp-code", 8)])
+def test_a_preset_says_where_it_is_not_as_published(name: str, least: int, project: Project) -> None:
+    found = published(load(name, project=project, environ={}), project)
+    assert len(found) >= least
+    assert all(one.what and one.paper and one.ours and one.reason for one in found)
+    assert "ratios" in [one.what for one in found]
+    (noise,) = [one for one in found if one.what == "noise"]
+    assert noise.reason.endswith("drawn by a key")
+    assert not published(load("demo", project=project, environ={}), project)
