@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -21,12 +21,14 @@ from typing import Any, Literal
 from selfplay import ahead, loop, parts, samplers, saves
 from selfplay.config import Config, diff, from_run
 from selfplay.control import Control
+from selfplay.curriculum.given import tasks_of
 from selfplay.errors import Held, NotFound, RunFailed, SelfplayError, UserError
 from selfplay.evaluation import during
 from selfplay.events import Event, Interrupt, Observer
 from selfplay.games import AsksPolicy
 from selfplay.learner.stored import policy_version
-from selfplay.ledger import Ledger, check, files
+from selfplay.ledger import Ledger, Reader, check, files
+from selfplay.mix import mixture
 from selfplay.parts import waiting
 from selfplay.plan import plan, refuse_hidden
 from selfplay.project import Project
@@ -53,8 +55,18 @@ class Outcome:
     """Closed steps, in all."""
 
 
-def execute(config: Config, *, project: Project, folder: Path, observe: Observer, interrupt: Interrupt) -> Outcome:
+def execute(
+    config: Config,
+    *,
+    project: Project,
+    folder: Path,
+    observe: Observer,
+    interrupt: Interrupt,
+    enough: Callable[[Reader], bool] | None = None,
+) -> Outcome:
     """Play until the configured steps are closed; the same call again goes on where it stopped.
+
+    `enough` is asked after each closed step; where it says so, the run ends there as if no more had been configured.
 
     Raises:
         UserError: the folder holds a run of other settings, or a setting cannot be honoured.
@@ -72,7 +84,7 @@ def execute(config: Config, *, project: Project, folder: Path, observe: Observer
                 saves.tidy(ledger, folder)
                 outcome = _finished(config, folder, ledger)
                 if outcome is None:
-                    outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt))
+                    outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt, enough))
                 how = outcome.stop
                 return outcome
             finally:
@@ -169,13 +181,25 @@ def _changed(config: Config, recorded: Any, *, folder: Path, project: Project) -
 
 
 async def _execute(
-    config: Config, project: Project, folder: Path, ledger: Ledger, observe: Observer, interrupt: Interrupt
+    config: Config,
+    project: Project,
+    folder: Path,
+    ledger: Ledger,
+    observe: Observer,
+    interrupt: Interrupt,
+    enough: Callable[[Reader], bool] | None,
 ) -> Outcome:
     parts = assemble(config, project=project, folder=folder, ledger=ledger, observe=observe, interrupt=interrupt)
     control = Control(folder, ledger=ledger, config=config, project=project, interrupt=interrupt, observe=observe)
+
+    def steer(settings: loop.Settings) -> loop.Settings:
+        settings = control.steer(settings)
+        done = enough is not None and enough(ledger)
+        return replace(settings, steps=ledger.last_closed_step() + 1) if done else settings
+
     async with control.listening(), parts as run:
         try:
-            steps = await loop.run(replace(run, steer=control.steer))
+            steps = await loop.run(replace(run, steer=steer))
         except Interrupted:
             return Outcome(stop="interrupted", steps=ledger.last_closed_step() + 1)
         return Outcome(stop="done", steps=steps)
@@ -197,6 +221,7 @@ async def assemble(
         observe(waiting("model", f"the model {config.policy.model}"))
         job = partial(parts.learner, config, players)
         model = await asyncio.get_running_loop().run_in_executor(torch_thread, job)
+        stack.callback(model.close)
         note = partial(_note, observe)
         policy = parts.policy(config, model, torch_thread, say=note)
         stack.push_async_callback(policy.aclose)
@@ -223,7 +248,7 @@ async def assemble(
             game=game,
             policy=policy,
             learner=model.trainer,
-            curriculum=ahead.late(chooser, settings.staleness),
+            curriculum=ahead.late(mixture(chooser, config), settings.staleness),
             estimator=estimator,
             pools=Pools(
                 ledger=ledger,
@@ -278,4 +303,6 @@ def settings_of(config: Config, players: parts.Players) -> loop.Settings:
         rows=2 * config.policy.max_rows,
         workers=config.sandbox.workers or os.cpu_count() or 1,
         retries=config.play.tries - 1,
+        credit=parts.credit_of(config, players),
+        given=tasks_of(parts.chooser(config, players)),
     )

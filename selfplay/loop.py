@@ -33,16 +33,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from selfplay import ahead, choices, probe, resume, saves, warmup, watch
+from selfplay import ahead, choices, given, probe, resume, saves, warmup, watch
 from selfplay.ahead import Ahead
 from selfplay.alarms import Watch
 from selfplay.batches import batch_of, cells_of, groups_of, stale
+from selfplay.credit import credited
 from selfplay.curriculum import Curriculum
 from selfplay.errors import RunFailed
 from selfplay.evaluation import during
 from selfplay.events import Event
 from selfplay.flow import together
-from selfplay.games import Game, Terms, abilities_of, likeness
+from selfplay.games import Cast, Game, Terms, abilities_of, likeness
 from selfplay.learner import Learner
 from selfplay.learner.estimators import Estimator
 from selfplay.ledger import Ledger
@@ -85,6 +86,10 @@ class Settings:
     rows: int
     workers: int
     retries: int = 2
+    credit: Cast | None = None
+    """Solvers whose replies are credited one by one; None: plays are credited as wholes."""
+    given: str = ""
+    """Where tasks come from that are recorded before the first step; empty: none are."""
 
 
 def _as_built(settings: Settings) -> Settings:
@@ -132,6 +137,7 @@ async def run(run: Run) -> int:
     ahead.refuse(run.settings.staleness, shares_weights=run.policy.capabilities.shares_weights)
     async with run.pools.waits.guarding(), Ahead[Step]() as played_ahead:
         seeds = await resume.seeds(run)
+        await given.record(run, seeds)
         await resume.restore(run)
         await warmup.warm_up(run)
         await resume.pin_reference(run)
@@ -216,6 +222,7 @@ async def learn_step(run: Run, seeds: Sequence[Seed], played: Step) -> Update:
     )
     run.observe(Event(kind="stage", step=step, stage="update", data={"total": len(batch.samples)}))
     with run.pools.clock.doing("learning"):
+        batch = await credited(run, batch, played.groups)
         tokens = sum(len(sample.token_ids) for sample in batch.samples)
         update = await run.on_torch(lambda: run.learner.update(batch), tokens=tokens)
         update = await probe.probed(run, seeds, update)

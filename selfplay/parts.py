@@ -1,248 +1,84 @@
-"""Which names of a configuration stand for which parts: game, learner, policy, estimator.
+"""Which names of a configuration stand for which parts: learner, policy, estimator, and what `grounds` has.
 
-A part that cannot honour a setting refuses here, before anything is spent. torch, transformers and
-docker are imported when a part that needs them is made.
+A part that cannot honour a setting refuses here, before anything is spent. torch and transformers are imported when a
+part that needs them is made.
 
 Not here: the order in which parts are made and closed (`build`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import json
+import math
 import os
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
-from selfplay import curriculum
 from selfplay.alarms import Watch, known
 from selfplay.cache import cache_folder
 from selfplay.config import Config
-from selfplay.curriculum import CURRICULA, Curriculum
-from selfplay.curriculum.options import filled
 from selfplay.errors import NotFound, UserError
-from selfplay.events import Event, Observer
-from selfplay.games import Game, abilities_of
-from selfplay.games.rewards import ProposerReward, proposer_reward, refuse_unbalanced, solver_reward
+from selfplay.games import Cast
+from selfplay.games.gold import knows
+from selfplay.grounds import chooser as chooser
+from selfplay.grounds import game as game
+from selfplay.grounds import named as named
+from selfplay.grounds import refuse_pastless as refuse_pastless
+from selfplay.grounds import sandboxes as sandboxes
+from selfplay.grounds import search_options as search_options
+from selfplay.grounds import source_of as source_of
+from selfplay.grounds import waiting as waiting
+from selfplay.grounds import worth as worth
 from selfplay.learner import estimators, forecast, memory
 from selfplay.learner.estimators import Estimator
+from selfplay.mix import alone, shares_of
 from selfplay.players import Players as Players
 from selfplay.players import roles as roles
-from selfplay.project import Project
 from selfplay.samplers import TOY as TOY
 from selfplay.samplers import correction, spectator, toy
 from selfplay.samplers import policy as policy
 from selfplay.types import Role, digest
 
 if TYPE_CHECKING:
-    from selfplay.games.search.options import Options as SearchOptions
     from selfplay.learner.options import Options
+    from selfplay.learner.ranks import Build, Ranked
+    from selfplay.learner.ranks_world import World
     from selfplay.learner.spectator import Spectator
     from selfplay.learner.trainer import Trainer
     from selfplay.policy import Tokenizer
-    from selfplay.sandbox.wheels import Wheel
-
-REHEARSED = 400
-"""Warm-up examples whose bugs are tried out beforehand, so that their prompts show failing tests as play does."""
-
-
-def waiting(stage: str, words: str) -> Event:
-    """A stage without a count, for the screen."""
-    return Event(kind="stage", stage=stage, data={"waits_for": words, "total": None})
-
-
-async def game(
-    config: Config, project: Project, players: Players, *, observe: Observer, stack: AsyncExitStack
-) -> tuple[Game, str]:
-    """The game, and its sandbox in words; what they hold is closed with `stack`.
-
-    Raises:
-        NotFound: there is no such game.
-        NotReady: no sandbox works here.
-    """
-    reward = worth(config)
-    if config.game.options and config.run.game != "search":
-        raise UserError(f"the game `{config.run.game}` has no options (game.options)", hint="they are of `search`")
-    if config.run.game == "echo":
-        from selfplay.games.echo import EchoGame
-
-        toy = EchoGame(
-            proposer=players.proposer, solver=players.solver, proposer_reward=reward, config_digest=config.digest
-        )
-        return toy, "none"
-    if config.run.game == "search":
-        return _search(config, players, observe=observe, stack=stack), "none"
-    if config.run.game != "code":
-        raise NotFound(f"no game `{config.run.game}`", hint="the games: code, search, echo")
-    from selfplay.games.code import CodeGame, Settings, TreeGame
-    from selfplay.games.code.checks import Thresholds
-    from selfplay.games.code.opening import Opening
-    from selfplay.games.code.survey import Rules
-    from selfplay.sandbox.recipe import load_recipe
-    from selfplay.sandbox.select import choose
-
-    refuse_pastless(config, project, players)
-    source, recipes = source_of(config, project), sandboxes(project)
-    observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind}) and what {source} requires"))
-    wheels = await asyncio.to_thread(_wheels, source, config, tools=load_recipe(folder=recipes).tools)
-    chosen = choose(config.sandbox.kind, folder=recipes, wheels=wheels)
-    if chosen.notice:
-        observe(Event(kind="note", data={"text": chosen.notice}))
-    stack.push_async_callback(chosen.provider.aclose)
-    await chosen.provider.reap()
-    kind = TreeGame if players.tools else CodeGame
-    settings = Settings(
-        rules=Rules(max_lines=config.game.max_lines),
-        thresholds=Thresholds(
-            min_passing_tests=config.game.min_passing_tests,
-            min_changed_files=config.game.min_changed_files,
-            min_failing_tests=config.game.min_failing_tests,
-            max_broken_share=config.game.max_broken_share,
-        ),
-        held_out=config.game.held_out,
-        hidden_share=config.game.hidden_share,
-        workers=config.sandbox.workers or os.cpu_count() or 1,
-        seconds=config.sandbox.timeout_seconds,
-        rehearsed=min(config.warmup.steps * config.warmup.examples, REHEARSED),
-        seed=config.run.seed,
-    )
-    code = kind(
-        opening=Opening(source, cache=cache_folder(), provider=chosen.provider, wheels=wheels, settings=settings),
-        proposer=players.proposer,
-        solver=players.solver,
-        config_digest=config.digest,
-        proposer_reward=reward,
-        solver_reward=solver_reward(config.rewards.solver),
-    )
-    stack.push_async_callback(code.aclose)
-    return code, chosen.provider.name
-
-
-def _search(config: Config, players: Players, *, observe: Observer, stack: AsyncExitStack) -> Game:
-    from selfplay.games.search.game import SearchGame
-    from selfplay.games.search.opening import Opening
-
-    options = search_options(config)
-    opening = Opening(
-        config.game.corpus,
-        count=config.game.answers,
-        retriever=options.retriever,
-        seconds=options.timeout,
-        say=lambda words: observe(waiting("corpus", words)),
-    )
-    stack.push_async_callback(opening.aclose)
-    return SearchGame(
-        opening=opening,
-        proposer=players.proposer,
-        solver=players.solver,
-        config_digest=config.digest,
-        options=options,
-        held_out=config.game.held_out,
-        proposer_reward=worth(config),
-        solver_reward=solver_reward(config.rewards.solver),
-    )
-
-
-def search_options(config: Config) -> SearchOptions:
-    """`game.options` of the game `search`.
-
-    Raises:
-        UserError: an option is unknown, of the wrong kind, or outside its bounds.
-    """
-    from selfplay.games.search.options import Options
-
-    found: SearchOptions = filled(Options(), config.game.options, name="search", key="game.options")
-    return found
-
-
-def worth(config: Config) -> ProposerReward:
-    """What a proposal is worth.
-
-    Raises:
-        UserError: there is no such reward or constant, or it needs a baseline that the estimator has not.
-    """
-    name, rewards = config.rewards.proposer, config.rewards
-    reward = proposer_reward(name, alpha=rewards.alpha, min_viable=config.play.min_viable, options=rewards.options)
-    refuse_unbalanced(reward, name=name, estimator=config.learner.estimator.partition(",")[0].strip())
-    return reward
-
-
-def chooser(config: Config, players: Players | None = None) -> Curriculum:
-    """What picks the next, with its options; `players` say which form of the game is played, where it has two.
-
-    Raises:
-        NotFound: there is no such function.
-        UserError: it has no such option, cannot do with its value, or asks for what the game does not have.
-    """
-    name, game = config.curriculum.choose, config.run.game
-    found: Curriculum = curriculum.configured(named(name, curriculum), config.curriculum.options, name=name)
-    can = abilities_of(game, tools=players is None or players.tools)
-    curriculum.refuse_missing(curriculum.needs_of(found), can, name=name, game=game, known=CURRICULA)
-    return found
-
-
-def refuse_pastless(config: Config, project: Project, players: Players) -> None:
-    """A curriculum that asks for bugs by a repository's history needs a source that has one.
-
-    Raises:
-        UserError: the source holds none; the sentence says why.
-    """
-    from selfplay.games.code import history
-
-    if history.STRATEGY not in curriculum.needs_of(chooser(config, players)).strategies:
-        return
-    if why := history.why_none(source_of(config, project)):
-        raise UserError(f"strategy `{history.STRATEGY}` needs a git history: {why}", hint=history.HINT)
-
-
-def _wheels(source: str, config: Config, *, tools: Sequence[str]) -> Sequence[Wheel]:
-    """What the repository requires, pinned."""
-    from selfplay.games.code.needs import wheels_of
-    from selfplay.games.code.source import fetch
-    from selfplay.sandbox.environment import tool_versions
-
-    repository = fetch(source, cache=cache_folder())
-    return wheels_of(repository, more=config.game.requirements, tools=tool_versions(tools))
-
-
-def sandboxes(project: Project) -> Path | None:
-    """The project's own recipes; None where the shipped ones serve."""
-    own = project.folder / "sandboxes" if project.folder is not None else None
-    return own if own is not None and (own / "python").is_dir() else None
-
-
-def source_of(config: Config, project: Project) -> str:
-    """The source as configured; a relative folder is relative to the project."""
-    source = config.game.source
-    if source.startswith(("./", "../")) and project.folder is not None:
-        return str((project.folder / source).resolve())
-    return source
 
 
 def threads_of(config: Config) -> int:
-    """Torch's threads."""
-    return config.policy.threads or os.cpu_count() or 1
+    """Torch's threads, of each of the learner's ranks."""
+    return config.policy.threads or max(1, (os.cpu_count() or 1) // config.learner.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """The learner, its tokenizer, and where the weights come from."""
 
-    trainer: Trainer | Spectator
+    trainer: Trainer | Ranked | Spectator
     tokenizer: Tokenizer
     origin: str
+
+    def close(self) -> None:
+        """End the learner's other ranks, where there are some; idempotent."""
+        if (close := getattr(self.trainer, "close", None)) is not None:
+            close()
 
 
 def learner(config: Config, players: Players) -> Model:
     """Load the model (fetch it where needed) and make its trainer; called on the torch thread.
 
+    With `learner.ranks` above 1 it starts their processes: whoever called closes the model.
+
     Raises:
         NotFound, NotReady: there is no such model, or it cannot be fetched.
-        UserError: learner and sampler cannot do with `learner.memory_mb`.
+        UserError: learner and sampler cannot do with `learner.memory_mb`, or ranks cannot do what is asked.
+        RunFailed: a rank ended before it began.
     """
     # note: read once, when torch loads its OpenMP. Threads that spin while they wait would take the cores
     # from the sandboxes: two of them beside a busy core ran six times slower than sleeping ones.
@@ -255,8 +91,9 @@ def learner(config: Config, players: Players) -> Model:
         return Model(trainer=watching, tokenizer=tokenizer, origin="weights of the endpoint's own")
     if config.policy.model == TOY:
         model, characters = toy(config)
+        alone = partial(Trainer, model, options=options, tokenizer=characters)
         return Model(
-            trainer=Trainer(model, options=options, tokenizer=characters),
+            trainer=_ranked(partial(toy_trainer, config, options=options), options) or alone(),
             tokenizer=characters,
             origin=f"random, seed {config.run.seed}",
         )
@@ -268,17 +105,34 @@ def learner(config: Config, players: Players) -> Model:
     if shape is not None and config.learner.memory_mb:
         forecast_of(config, players, shape).check()
     tokenizer = HFTokenizer(found.folder)
+    build = partial(Trainer.from_folder, found.folder, options=options, tokenizer=tokenizer)
     return Model(
-        trainer=Trainer.from_folder(found.folder, options=options, tokenizer=tokenizer),
+        trainer=_ranked(build, options) or build(),
         tokenizer=tokenizer,
         origin=f"{found.origin} ({found.digest[:12]})",
     )
 
 
+def _ranked(build: Build, options: Options) -> Ranked | None:
+    """The learner of several ranks; None where one process is asked for."""
+    if options.ranks == 1:
+        return None
+    from selfplay.learner.ranks import Ranked
+
+    return Ranked.start(build, size=options.ranks)
+
+
+def toy_trainer(config: Config, *, options: Options, world: World) -> Trainer:
+    """The toy model's trainer on one of several ranks."""
+    from selfplay.learner.trainer import Trainer
+
+    model, characters = toy(config)
+    return Trainer(model, options=options, tokenizer=characters, world=world)
+
+
 def _options(config: Config, players: Players) -> Options:
     from selfplay.learner.options import Options
 
-    weights = config.roles.weights
     return Options(
         lr=config.learner.lr,
         warmup_lr=config.warmup.lr,
@@ -288,22 +142,60 @@ def _options(config: Config, players: Players) -> Options:
         lora_rank=config.learner.lora_rank,
         seed=config.run.seed,
         max_grad_norm=config.learner.max_grad_norm,
-        role_weights="pooled"
-        if weights == "pooled"
-        else {players.proposer.name: weights[0], players.solver.name: weights[1]},
+        role_weights=role_weights(config, players),
         loss=config.learner.loss,
         clip_low=config.learner.clip_low,
         clip_high=config.learner.clip_high,
         kl_coef=config.learner.kl,
         kl_estimator=config.learner.kl_estimator,
         correction=correction(config),
+        order=order_of(config, players),
         ramp=config.learner.ramp,
         horizon=players.horizon,
         token_budget=config.learner.token_budget,
-        memory_mb=memory.limit_mb(config.learner.memory_mb),
+        memory_mb=memory.limit_mb(config.learner.memory_mb) / config.learner.ranks,
         sampler_rows=config.policy.max_rows,
         threads=threads_of(config),
+        ranks=config.learner.ranks,
     )
+
+
+def credit_of(config: Config, players: Players) -> Cast | None:
+    """Solvers whose replies are credited one by one; None where plays are credited as wholes.
+
+    Raises:
+        UserError: nobody can be, since no game with a solver of several turns knows its answers.
+    """
+    if config.learner.credit == "play":
+        return None
+    able = {name: role for name, role in players.cast("solver").roles.items() if knows(role)}
+    if not able:
+        raise UserError(
+            "learner.credit is `gain`, and no solver plays several turns for an answer that is known "
+            f"(`{players.solver.name}`)",
+            hint="search with tools: selfplay run ssp-paper; or credit plays as wholes: -s learner.credit=play",
+        )
+    return Cast(roles=able)
+
+
+def order_of(config: Config, players: Players) -> tuple[tuple[str, ...], ...]:
+    """Roles that learn one after the other; none where all learn at once."""
+    if config.learner.order == "joint":
+        return ()
+    sides = ("solver", "proposer") if config.learner.order == "solver_first" else ("proposer", "solver")
+    return tuple(players.trained([side]) for side in sides)
+
+
+def role_weights(config: Config, players: Players) -> Mapping[str, float] | Literal["pooled"]:
+    """Role -> the weight of its own mean: `roles.weights`, times its game's share where games are mixed."""
+    weights = config.roles.weights
+    if weights == "pooled":
+        return "pooled"
+    return {
+        role.name: share * weight
+        for pair, share in zip(players.pairs, shares_of(config), strict=True)
+        for role, weight in zip((pair.proposer, pair.solver), weights, strict=True)
+    }
 
 
 def forecast_of(config: Config, players: Players, shape: memory.Shape) -> forecast.Forecast:
@@ -318,9 +210,10 @@ def forecast_of(config: Config, players: Players, shape: memory.Shape) -> foreca
     seeds, play, trained = config.curriculum.seeds, config.play, players.trained(config.roles.train)
     groups = [
         forecast.Groups(role=role.name, number=number, size=size, reply_tokens=_longest(role))
+        for pair, share in zip(players.pairs, shares_of(config), strict=True)
         for role, number, size in (
-            (players.proposer, seeds, play.proposals),
-            (players.solver, seeds * play.proposals, play.attempts),
+            (pair.proposer, math.ceil(share * seeds), play.proposals),
+            (pair.solver, math.ceil(share * seeds) * play.proposals, play.attempts),
         )
         if role.name in trained
     ]
@@ -331,19 +224,6 @@ def forecast_of(config: Config, players: Players, shape: memory.Shape) -> foreca
 def _longest(role: Role) -> int:
     """Tokens of a play beside its prompt; with tools the prompt is counted too."""
     return role.sampling.max_tokens if role.tools is None else role.limits.context
-
-
-def named(name: str, module: Any) -> Any:
-    """`name` in `module`, or what the dotted path `module:function` names.
-
-    Raises:
-        NotFound: there is no such thing.
-    """
-    path, _, attribute = name.partition(":")
-    try:
-        return getattr(importlib.import_module(path), attribute) if attribute else getattr(module, path)
-    except (ImportError, AttributeError) as error:
-        raise NotFound(f"`{name}` is not in {module.__name__} and is no `module:function`: {error}") from error
 
 
 def watch(config: Config) -> Watch:
@@ -364,7 +244,8 @@ def estimator(config: Config) -> Estimator:
     """
     first, _, second = map(str.strip, config.learner.estimator.partition(","))
     one = _estimator(first)
-    return replace(_estimator(second), by_role={config.roles.proposer: one}) if second else one
+    proposers = [single.roles.proposer for single in alone(config)]
+    return replace(_estimator(second), by_role=dict.fromkeys(proposers, one)) if second else one
 
 
 def _estimator(name: str) -> Estimator:
@@ -390,6 +271,8 @@ def warm_cache(config: Config, model: Model) -> Path | None:
         for name, value in config.values().items()
         if (name.split(".")[0] in ("game", "warmup", "policy", "roles") and name != "policy.options")
         or name in ("run.seed", "play.temperature")
+        # note: of a mix alone, so that what other runs warmed is found again.
+        or (name == "run.shares" and value)
     }
     settings = (config.learner.dtype, config.learner.token_budget, config.learner.max_grad_norm)
     key = digest("warm", values, settings, model.origin, model.trainer.fingerprint)

@@ -10,17 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from selfplay import parts, samplers
+from selfplay import parts, samplers, sizing
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.curriculum import needs_of
 from selfplay.curriculum.posterior import best_rate, optimum
-from selfplay.errors import UserError
+from selfplay.errors import NotFound, UserError
 from selfplay.games.rewards import solver_reward
 from selfplay.learner.memory import FLOOR_MB, shape_of
+from selfplay.mix import alone, games_of, shares_of
 from selfplay.policy.models import described
 from selfplay.project import Project
-from selfplay.views.plan import PlanRow
+from selfplay.views.plan import Difference, PlanRow, differences
 from selfplay.warmup import WarmUp
 
 
@@ -37,10 +38,20 @@ def plan(config: Config, project: Project) -> tuple[PlanRow, ...]:
         *_roles(config, players),
         *_warmup(config),
         *_rewards(config),
-        *_learning(config),
+        *_learning(config, players),
         *_memory(config, players),
+        *sizing.rows(config, players),
         *_books(config),
     )
+
+
+def published(config: Config, project: Project) -> tuple[Difference, ...]:
+    """Where the preset of that configuration is not as published, as it says itself; empty for what is no preset."""
+    try:
+        path = project.find("curriculum", config.name)
+    except NotFound:
+        return ()
+    return differences(path.read_text(encoding="utf-8"))
 
 
 def refuse_hidden(config: Config, players: parts.Players) -> None:
@@ -50,26 +61,24 @@ def refuse_hidden(config: Config, players: parts.Players) -> None:
         UserError: it has not.
     """
     asked = "hint" in needs_of(parts.chooser(config, players)).terms or "hinted" in parts.worth(config).looks
-    if asked and not re.search(r"\bhint\b", players.solver.prompt):
-        raise UserError(
-            f"attempts are to see a hint, and the prompt of role `{players.solver.name}` has no place for one",
-            hint=f"put the variable `hint` into {players.solver.origin}/prompt.md; it is empty where there is no hint",
-        )
+    for solver in (pair.solver for pair in players.pairs if asked):
+        if not re.search(r"\bhint\b", solver.prompt):
+            raise UserError(
+                f"attempts are to see a hint, and the prompt of role `{solver.name}` has no place for one",
+                hint=f"put the variable `hint` into {solver.origin}/prompt.md; it is empty where there is no hint",
+            )
 
 
 def _play(config: Config, project: Project, players: parts.Players) -> Iterator[PlanRow]:
     play, seeds = config.play, config.curriculum.seeds
     plays = config.run.steps * seeds * play.proposals
-    yield PlanRow(section="play", name="game", value=config.run.game)
-    if config.run.game == "code":
-        parts.refuse_pastless(config, project, players)
-        yield PlanRow(section="play", name="source", value=parts.source_of(config, project))
-        held_out = f"functions of at most {config.game.max_lines} lines; {config.game.held_out:.0%} held out for ever"
-        yield PlanRow(section="play", name="seeds", value=held_out)
-        yield PlanRow(section="play", name="sandbox", value=config.sandbox.kind, note="no network, no host files")
-    if config.run.game == "search":
-        yield from _search(config, players)
-    sampler = samplers.check(config)
+    yield PlanRow(section="play", name="game", value=config.run.game, note=_shares(config))
+    for single, pair in zip(alone(config), players.pairs, strict=True):
+        if single.run.game == "code":
+            yield from _code(single, project, pair)
+        if single.run.game == "search":
+            yield from _search(single, pair)
+    sampler = samplers.planned(config)
     yield PlanRow(section="play", name="model", value=config.policy.model, note=f"policy {config.policy.backend}")
     yield PlanRow(section="play", name="sampler", value=sampler.words, note=f"guarantees {sampler.guarantees}")
     yield PlanRow(section="play", name="staleness", value=_staleness(config), note="run.staleness")
@@ -98,6 +107,20 @@ def _staleness(config: Config) -> str:
     return f"{ahead} played ahead: replies are at most {ahead} updates old when they are learnt from"
 
 
+def _shares(config: Config) -> str:
+    """How much of a step each game of a mix has."""
+    named = [f"{share:.0%} {name}" for name, share in zip(games_of(config), shares_of(config), strict=True)]
+    return f"{', '.join(named)} of the seeds; advantages never mix" if len(named) > 1 else ""
+
+
+def _code(config: Config, project: Project, players: parts.Players) -> Iterator[PlanRow]:
+    parts.refuse_pastless(config, project, players)
+    yield PlanRow(section="play", name="source", value=parts.source_of(config, project))
+    held_out = f"functions of at most {config.game.max_lines} lines; {config.game.held_out:.0%} held out for ever"
+    yield PlanRow(section="play", name="seeds", value=held_out)
+    yield PlanRow(section="play", name="sandbox", value=config.sandbox.kind, note="no network, no host files")
+
+
 def _search(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     options, game = parts.search_options(config), config.game
     yield PlanRow(section="play", name="corpus", value=game.corpus, note=options.retriever or "words, SQLite FTS5")
@@ -107,13 +130,14 @@ def _search(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     yield PlanRow(section="play", name="form", value=form, note=f"1 to {options.hops} searches asked of a question")
     made = ("quote", "closed_book", "unique", "answerable", "ablation")
     checks = ", ".join(name for name in made if getattr(options, name)) or "none: rules alone decide"
-    noise = f"noise: {options.noise} {options.noise_kind}" if options.answerable else ""
-    yield PlanRow(section="play", name="checks", value=checks, note=noise)
+    noise = [f"noise: {options.noise} {options.noise_kind}"] if options.answerable else []
+    cloze = ["a question is a passage's sentence with the answer left out"] if options.cloze else []
+    yield PlanRow(section="play", name="checks", value=checks, note=" · ".join([*noise, *cloze]))
 
 
 def _roles(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     trained = players.trained(config.roles.train)
-    for role in (players.proposer, players.solver):
+    for role in players.everybody:
         learns = "learns" if role.name in trained else "does not learn"
         value = f"{role.name}: {role.sampling.max_tokens} tokens at temperature {role.sampling.temperature:g}"
         if role.tools is not None:
@@ -131,7 +155,7 @@ def _warmup(config: Config) -> Iterator[PlanRow]:
         yield PlanRow(section="warm-up", name="none", value="self-play starts with the weights as they are")
         return
     value = f"at most {warmup.steps} updates of {warmup.examples} examples, learning rate {warmup.lr:g}"
-    note = f"{_EXAMPLES[config.run.game]}; train seeds only"
+    note = f"{', '.join(_EXAMPLES[name] for name in games_of(config))}; train seeds only"
     yield PlanRow(section="warm-up", name="supervised", value=value, note=note)
     ends = WarmUp(steps=warmup.steps, examples=warmup.examples, check_every=warmup.check_every)
     low, high = ends.solve_rate
@@ -177,7 +201,7 @@ _CORRECTIONS = {
 """Importance weights of the loss, for a sampler that computes otherwise than the learner."""
 
 
-def _learning(config: Config) -> Iterator[PlanRow]:
+def _learning(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     learner = config.learner
     parts.estimator(config)
     note = _ADVANTAGES.get(learner.estimator, "inside one group, never across roles")
@@ -187,8 +211,17 @@ def _learning(config: Config) -> Iterator[PlanRow]:
     loss = f"max(-A r, -A clip(r, {1 - learner.clip_low:g}, {1 + learner.clip_high:g})), {learner.loss}"
     yield PlanRow(section="learning", name="loss", value=loss, note="r = pi / pi_old")
     weights = config.roles.weights
-    value = "one mean over both roles" if weights == "pooled" else f"{weights[0]:g} proposer + {weights[1]:g} solver"
-    yield PlanRow(section="learning", name="roles", value=value, note="each role's own token mean")
+    value = "one mean over all roles" if weights == "pooled" else f"{weights[0]:g} proposer + {weights[1]:g} solver"
+    note = ", times its game's share" if len(games_of(config)) > 1 and weights != "pooled" else ""
+    yield PlanRow(section="learning", name="roles", value=value, note=f"each role's own token mean{note}")
+    if credit := parts.credit_of(config, players):
+        names = ", ".join(role.name for role in credit.roles.values())
+        value = f"{names}: each reply by how much likelier it made the known answer, the last by the reward"
+        yield PlanRow(section="learning", name="credit", value=value, note="IGPO, arXiv 2510.14967; standardised")
+    if learner.order != "joint":
+        value = learner.order.replace("_", " ")
+        note = "two updates a step; pi_old is the policy before the first"
+        yield PlanRow(section="learning", name="order", value=value, note=note)
     if weighed := samplers.correction(config):
         why = "the sampler has a copy of the weights" if learner.correction == "auto" else "as asked"
         yield PlanRow(section="learning", name="correction", value=_CORRECTIONS[weighed], note=why)
@@ -210,7 +243,8 @@ def _memory(config: Config, players: parts.Players) -> Iterator[PlanRow]:
         return
     if config.policy.backend == "vllm":
         value = f"the weights once more and {samplers.engine_gb(config):g} GiB for keys and values"
-        yield PlanRow(section="memory", name="vLLM", value=value, note="in its own process, beside what follows")
+        note = "in each engine's own process, beside what follows"
+        yield PlanRow(section="memory", name="vLLM", value=value, note=note)
     if config.policy.model == parts.TOY:
         yield PlanRow(section="memory", name="in all", value=f"{FLOOR_MB} MB", note="Python and its libraries")
         return

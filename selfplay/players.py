@@ -1,4 +1,4 @@
-"""The two roles of a run: read by name, and refused where they cannot play with each other.
+"""The two roles of each game that a run plays: read by name, and refused where they cannot play with each other.
 
 Not here: reading one role (`project`), the other parts (`parts`).
 """
@@ -10,16 +10,35 @@ from dataclasses import replace
 
 from selfplay.config import Config
 from selfplay.errors import UserError
+from selfplay.games import MIXED, Cast
+from selfplay.mix import alone
 from selfplay.project import Project
-from selfplay.types import Role, record
+from selfplay.types import Role, Side, record
 
 
 @record
 class Players:
-    """The two roles of a run."""
+    """The two roles of a run; in a mix of games those of the first, and the others behind them."""
 
     proposer: Role
     solver: Role
+    others: tuple[Players, ...] = ()
+    """The roles of the other games of a mix."""
+
+    @property
+    def pairs(self) -> tuple[Players, ...]:
+        """The roles of each game."""
+        return (replace(self, others=()), *self.others)
+
+    @property
+    def everybody(self) -> tuple[Role, ...]:
+        """Every role, of all games."""
+        return tuple(role for pair in self.pairs for role in (pair.proposer, pair.solver))
+
+    @property
+    def game(self) -> str:
+        """What they play."""
+        return MIXED.join(pair.solver.game for pair in self.pairs)
 
     @property
     def temperature(self) -> float:
@@ -29,7 +48,7 @@ class Players:
     @property
     def horizon(self) -> int:
         """Most sampled tokens of one play of either: what the loss `dr_grpo` divides by."""
-        return max(_sampled(self.proposer), _sampled(self.solver))
+        return max(map(_sampled, self.everybody))
 
     @property
     def tools(self) -> bool:
@@ -38,7 +57,16 @@ class Players:
 
     def trained(self, sides: Sequence[str]) -> tuple[str, ...]:
         """Names of the roles that learn."""
-        return tuple(role.name for role in (self.proposer, self.solver) if role.side in sides)
+        return tuple(role.name for role in self.everybody if role.side in sides)
+
+    def cast(self, side: Side) -> Cast:
+        """Who plays that side of each game."""
+        return Cast(roles={role.game: role for role in self.everybody if role.side == side})
+
+    def at(self, temperature: float) -> Players:
+        """The same, sampling at `temperature`."""
+        proposer, solver = _at(self.proposer, temperature), _at(self.solver, temperature)
+        return Players(proposer=proposer, solver=solver, others=tuple(one.at(temperature) for one in self.others))
 
 
 def _sampled(role: Role) -> int:
@@ -47,13 +75,27 @@ def _sampled(role: Role) -> int:
 
 
 def roles(config: Config, project: Project) -> Players:
-    """Proposer and solver.
+    """Proposer and solver, of each game.
 
     Raises:
         NotFound: there is no such role.
-        UserError: a role belongs to another game or side, cannot do what the game asks for, or the two sample at
+        UserError: a role belongs to another game or side, cannot do what the game asks for, or two sample at
             different temperatures.
     """
+    first, *others = (_pair(one, project) for one in alone(config))
+    players = replace(first, others=tuple(others))
+    if config.play.temperature is not None:
+        players = players.at(config.play.temperature)
+    for role in players.everybody:
+        if role.sampling.temperature != players.temperature:
+            raise UserError(
+                f"roles `{players.proposer.name}` and `{role.name}` differ in temperature, and one learner serves both",
+                hint="set one for both: -s play.temperature=1.0",
+            )
+    return players
+
+
+def _pair(config: Config, project: Project) -> Players:
     pair = (project.load_role(config.roles.proposer), project.load_role(config.roles.solver))
     for role, side in zip(pair, ("proposer", "solver"), strict=True):
         if role.game != config.run.game or role.side != side:
@@ -72,14 +114,6 @@ def roles(config: Config, project: Project) -> Players:
             f"game.hidden_share is {config.game.hidden_share:g}, and role `{pair[1].name}` is shown a function instead "
             "of its tests",
             hint="hold tests back from a solver with tools: selfplay run code-agent -s game.hidden_share=0.3",
-        )
-    given = config.play.temperature
-    if given is not None:
-        pair = (_at(pair[0], given), _at(pair[1], given))
-    if pair[0].sampling.temperature != pair[1].sampling.temperature:
-        raise UserError(
-            f"roles `{pair[0].name}` and `{pair[1].name}` differ in temperature, and one learner serves both",
-            hint="set one for both: -s play.temperature=1.0",
         )
     return Players(proposer=pair[0], solver=pair[1])
 

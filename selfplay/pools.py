@@ -15,15 +15,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from selfplay.errors import UserError
 from selfplay.events import Event, Interrupt
 from selfplay.flow import Interrupted as Interrupted
-from selfplay.games import Game, GivesTools
+from selfplay.games import Cast, Game, GivesTools
 from selfplay.ledger import Ledger
-from selfplay.rollout import Play, Player, talk
+from selfplay.rollout import Play, Player, record_of, talk
 from selfplay.tools import Toolbox
-from selfplay.types import Role, Seed, Task, Trajectory
+from selfplay.types import Role, Seed, Stop, Task, Trajectory
 from selfplay.waits import DECISION_SECONDS, REPLY_SECONDS, TOKEN_SECONDS, Waits
 
 OpenTools = Callable[[str], Awaitable[Toolbox]]
@@ -85,20 +86,21 @@ class Pools:
     """Longest time in which no decision ends, while some are under way."""
 
 
-def toolboxes(game: Game, role: Role, subjects: Mapping[str, Seed] | Mapping[str, Task]) -> OpenTools | None:
-    """How the plays of `role` get their tools; None where it has none.
+def toolboxes(game: Game, cast: Cast, subjects: Mapping[str, Seed] | Mapping[str, Task]) -> OpenTools | None:
+    """How the plays of one side get their tools; None where no role of it has any.
 
     Raises:
-        UserError: it has, and the game gives none.
+        UserError: one has, and the game gives none.
     """
-    if role.tools is None:
+    having = [role for role in cast.roles.values() if role.tools is not None]
+    if not having:
         return None
     if not isinstance(game, GivesTools):
         raise UserError(
-            f"role `{role.name}` has tools, and the game `{game.name}` gives none",
-            hint=f"take the table [tools] out of {role.origin}/role.toml, or name another role",
+            f"role `{having[0].name}` has tools, and the game `{game.name}` gives none",
+            hint=f"take the table [tools] out of {having[0].origin}/role.toml, or name another role",
         )
-    return lambda subject: game.toolbox(role, subjects[subject])
+    return lambda subject: game.toolbox(cast.of(subjects[subject]), subjects[subject])
 
 
 async def play_place(
@@ -120,8 +122,23 @@ async def play_place(
     return trajectory
 
 
+def unplayed(pools: Pools, play: Play, product: Mapping[str, Any]) -> Trajectory:
+    """Record a place at which `product` is handed over and no model is asked: it has no turns."""
+    made = record_of(
+        play,
+        pools.player.config_digest,
+        turns=(),
+        stop=Stop.DONE,
+        policy_version=(0, 0),
+        seconds=0.0,
+        product=product,
+    )
+    pools.ledger.append(made)
+    return made
+
+
 async def _once(pools: Pools, play: Play, view: Mapping[str, object], open_tools: OpenTools | None) -> Trajectory:
-    if open_tools is None:
+    if open_tools is None or play.role.tools is None:
         async with _sampling(pools, play.role):
             return await pools.player.play(play, view)
     if pools.interrupt.level:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from selfplay.errors import RunFailed
+from selfplay.games import cast
 from selfplay.policy import Completion, Request
 from selfplay.rollout import encode, render
 from selfplay.types import Sample, Sampling, Seed, Update, draw, record
@@ -98,11 +99,12 @@ async def measure(run: Run, seeds: Sequence[Seed]) -> Probe:
 
 def requests(run: Run, seeds: Sequence[Seed]) -> tuple[Request, ...]:
     """What the sampler is asked: proposer prompts of `PROMPTS` train seeds drawn by the run's seed, `REPLIES` each."""
-    role, seed = run.game.proposer, run.settings.seed
+    who, seed = cast(run.game, "proposer"), run.settings.seed
     train = sorted((s for s in seeds if s.split == "train"), key=lambda s: draw(seed, "probe", s.id))
     room = min(PROMPT_TOKENS, run.policy.capabilities.max_context - TOKENS)
     sampling = Sampling(temperature=run.settings.temperature, max_tokens=TOKENS)
-    prompts = [encode(role, render(role, run.game.proposer_view(s)), run.policy.tokenizer) for s in train[:PROMPTS]]
+    views = [(who.of(s), run.game.proposer_view(s)) for s in train[:PROMPTS]]
+    prompts = [encode(role, render(role, view), run.policy.tokenizer) for role, view in views]
     return tuple(
         Request(prompt_ids=prompt[-room:], sampling=sampling, seed=draw(seed, "probe", number, index))
         for number, prompt in enumerate(prompts)

@@ -219,6 +219,7 @@ async def _bench(config: Config, project: Project, folder: Path, reader: Reader,
     players = parts.roles(config, project)
     job = partial(parts.learner, config, players)
     model = await asyncio.get_running_loop().run_in_executor(torch_thread, job)
+    stack.callback(model.close)
     policy = parts.policy(config, model, torch_thread)
     stack.push_async_callback(policy.aclose)
     return Bench(
@@ -227,7 +228,7 @@ async def _bench(config: Config, project: Project, folder: Path, reader: Reader,
         ledger=reader,
         learner=model.trainer,
         policy=policy,
-        roles={role.name: role for role in (players.proposer, players.solver)},
+        roles={role.name: role for role in players.everybody},
         torch_thread=torch_thread,
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from selfplay import saves
 from selfplay.batches import batch_again
+from selfplay.credit import credited
 from selfplay.errors import RunFailed
 from selfplay.events import Event
 from selfplay.saves import retained
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from selfplay.learner import Learner
     from selfplay.ledger import Reader
     from selfplay.loop import Run, Settings
+    from selfplay.policy import Policy
 
 T = TypeVar("T")
 
@@ -43,6 +45,9 @@ class Site(Protocol):
 
     @property
     def learner(self) -> Learner: ...
+
+    @property
+    def policy(self) -> Policy: ...
 
     async def on_torch(self, job: Callable[[], T]) -> T:
         """Run `job` on the torch thread."""
@@ -175,6 +180,7 @@ async def play_again(site: Site, update: Update) -> Update:
     trajectories = site.ledger.trajectories_by_id(update.trajectory_ids)
     groups = site.ledger.groups(update.step)
     batch = batch_again(update, trajectories, groups, temperature=site.settings.temperature)
+    batch = await credited(site, batch, groups)
     return await site.on_torch(lambda: site.learner.update(batch, recorded=update))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from selfplay import ahead
 from selfplay.cache import cache_folder
 from selfplay.config import Config
-from selfplay.errors import UserError
+from selfplay.errors import NotReady, UserError
 from selfplay.project import did_you_mean
 from selfplay.types import record
 
@@ -35,6 +35,8 @@ TOY = "toy"
 """The model that is not loaded but made: two random layers."""
 CONTEXT = 32_768
 """Longest prompt and reply that a sampler is asked to have room for, in tokens."""
+_TOY_CONTEXT = 4096
+"""Characters that the toy model has room for where it plays more than the toy game."""
 _TOY_HIDDEN = {"vllm": 128}
 """Width of the toy model where a backend's kernels need wider heads than its 16."""
 
@@ -76,8 +78,11 @@ def check(config: Config) -> Sampler:
     if name == "vllm":
         from selfplay.policy import vllm_setup
 
-        found = vllm_setup.installed(constants(vllm_setup.Options, options, backend=name))
-        words = f"vLLM {found.version} ({found.python}); weights handed over after every update, digests compared"
+        given = constants(vllm_setup.Options, options, backend=name)
+        found = vllm_setup.installed(given)
+        several = f"{given.replicas} engines of " if given.replicas > 1 else ""
+        handed = "weights handed over after every update, digests compared"
+        words = f"{several}vLLM {found.version} ({found.python}); {handed}"
         return Sampler(words=words, guarantees="A, B")
     if name == "openai":
         endpoint = _endpoint(config)
@@ -88,6 +93,18 @@ def check(config: Config) -> Sampler:
             hint="leave it out, or name the backend: -s policy.backend=vllm",
         )
     return Sampler(words="the learner's own weights, in memory", guarantees="A, B, C")
+
+
+def planned(config: Config) -> Sampler:
+    """As `check`, for a plan: what is not ready on this machine is said, not raised.
+
+    Raises:
+        UserError: as `check`.
+    """
+    try:
+        return check(config)
+    except NotReady as error:
+        return Sampler(words=f"not ready here: {error.message}", guarantees="A, B")
 
 
 def engine_gb(config: Config) -> float:
@@ -256,12 +273,14 @@ def tokenizer_of(name: str) -> Tokenizer:
 
 
 def toy(config: Config) -> tuple[Any, Tokenizer]:
-    """The toy model and its tokenizer."""
-    from selfplay.games.echo import CHARACTERS
+    """The toy model and its tokenizer, of the toy game's few characters; of another game's prompts it reads no more."""
+    from selfplay.games.echo import CHARACTERS, MARK
     from selfplay.policy.toy import toy_model
 
     wide = _TOY_HIDDEN.get(config.policy.backend)
-    options = {"hidden": wide} if wide else {}
+    options: dict[str, Any] = {"hidden": wide} if wide else {}
+    if config.run.game != "echo":
+        options |= {"context": _TOY_CONTEXT, "unknown": MARK}
     return toy_model(config.run.seed, alphabet=CHARACTERS, **options)
 
 

@@ -25,7 +25,7 @@ from selfplay import parts
 from selfplay.config import Config
 from selfplay.errors import Ambiguous, NotFound, UserError
 from selfplay.events import Observer
-from selfplay.games import Game, GivesTools, MakesTasks, abilities_of
+from selfplay.games import Game, GivesTools, MakesTasks, ProposesAlone, abilities_of
 from selfplay.ledger import Ledger
 from selfplay.project import Project
 from selfplay.rollout import render
@@ -140,7 +140,11 @@ class Seat:
                 f"game `{self.game.name}` has no strategy `{strategy}` in this form",
                 hint=f"its strategies: {', '.join(known) or 'none'}",
             )
-        return render(self.role, self.game.proposer_view(subject, terms={"strategy": strategy} if strategy else {}))
+        terms = {"strategy": strategy} if strategy else {}
+        alone = isinstance(self.game, ProposesAlone) and self.game.handed_over(subject, step=0, index=0, terms=terms)
+        if alone:
+            raise UserError(f"for strategy `{strategy}` nobody is asked", hint="take another: --strategy removal")
+        return render(self.role, self.game.proposer_view(subject, terms=terms))
 
     def call(self, call: Call, subject: Subject) -> Answer:
         """Carry a call out, as for a model; the tools are opened at the first.

@@ -16,14 +16,16 @@ from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from selfplay.choices import Parent
 from selfplay.errors import NotReady
 from selfplay.events import Event
 from selfplay.flow import each, in_order
-from selfplay.games import NO_TERMS, Game, Minted, Terms, undecided
+from selfplay.games import NO_TERMS, Game, Minted, ProposesAlone, Terms, undecided
+from selfplay.games import cast as cast_of
 from selfplay.ledger import Ledger
-from selfplay.pools import Clock, Interrupted, OpenTools, Pools, play_place, toolboxes
+from selfplay.pools import Clock, Interrupted, OpenTools, Pools, play_place, toolboxes, unplayed
 from selfplay.rollout import Play
 from selfplay.types import Fault, Role, Seed, Stage, Task, Trajectory, Verdict, VerdictStage
 
@@ -81,7 +83,8 @@ class Stint:
     step: int
     stage: Stage
     verdict_stage: VerdictStage
-    role: Role
+    who: Callable[[str], Role]
+    """Subject id -> who plays on it."""
     views: Mapping[str, Mapping[str, object]]
     """Subject id -> prompt variables, in submission order; where subjects come one by one, of those that came."""
     count: int
@@ -89,6 +92,8 @@ class Stint:
     decide: Decide
     tools: OpenTools | None = None
     """Of a role with tools."""
+    alone: Callable[[str, int], Mapping[str, Any] | None] = lambda subject, index: None
+    """Subject id and index -> what is handed over without a model; None: a model plays."""
     label: str = ""
     """For the screen."""
 
@@ -108,21 +113,27 @@ async def propose(
 
     `terms` are what is asked beside each subject, by its id; `told` hears of each proposal once it is committed.
     """
-    subjects = {seed.id: seed for seed in seeds}
+    subjects, cast = {seed.id: seed for seed in seeds}, cast_of(game, "proposer")
 
     async def mint(proposal: Trajectory) -> Minted:
         minted = await game.mint(proposal, subjects[proposal.subject_id])
         return minted if stage == "propose" else Minted(verdict=replace(minted.verdict, task_id=None), task=None)
 
+    def alone(subject: str, index: int) -> Mapping[str, Any] | None:
+        if not isinstance(game, ProposesAlone):
+            return None
+        return game.handed_over(subjects[subject], step=step, index=index, terms=terms.get(subject, NO_TERMS))
+
     stint = Stint(
         step=step,
         stage=stage,
         verdict_stage="mint",
-        role=game.proposer,
+        who=lambda name: cast.of(subjects[name]),
         views={seed.id: game.proposer_view(seed, terms=terms.get(seed.id, NO_TERMS)) for seed in seeds},
         count=count,
         decide=mint,
-        tools=toolboxes(game, game.proposer, subjects),
+        tools=toolboxes(game, cast, subjects),
+        alone=alone,
         label="propose" if stage == "propose" else "dev propose",
     )
     return await play_and_decide(pools, stint, told=told)
@@ -147,6 +158,7 @@ async def attempt(
     """
     subjects: dict[str, Task] = {}
     views: dict[str, Mapping[str, object]] = {}
+    cast = cast_of(game, "solver")
 
     async def coming() -> AsyncIterator[str]:
         async for task in each(tasks) if isinstance(tasks, Sequence) else tasks:
@@ -161,11 +173,11 @@ async def attempt(
         step=step,
         stage=stage,
         verdict_stage="judge",
-        role=game.solver,
+        who=lambda name: cast.of(subjects[name]),
         views=views,
         count=count,
         decide=judge,
-        tools=toolboxes(game, game.solver, subjects),
+        tools=toolboxes(game, cast, subjects),
         label=label or ("attempt" if stage == "attempt" else "dev attempt"),
     )
     return await play_and_decide(pools, stint, coming())
@@ -208,7 +220,7 @@ async def mutate(
         step=step,
         stage="attempt",
         verdict_stage="mint",
-        role=game.solver,
+        who=lambda name: game.solver,
         views={},
         count=0,
         decide=decide,
@@ -288,7 +300,10 @@ async def _decide_each(
 
 async def _play(pools: Pools, stint: Stint, place: tuple[str, int], *, attempt: int) -> Trajectory:
     subject, index = place
-    play = Play(role=stint.role, stage=stint.stage, step=stint.step, subject_id=subject, index=index, attempt=attempt)
+    role, step = stint.who(subject), stint.step
+    play = Play(role=role, stage=stint.stage, step=step, subject_id=subject, index=index, attempt=attempt)
+    if (product := stint.alone(subject, index)) is not None:
+        return unplayed(pools, play, product)
     return await play_place(pools, play, stint.views[subject], open_tools=stint.tools)
 
 

@@ -146,7 +146,8 @@ class Turn:
     token_ids: tuple[int, ...]
     """The record; text is derived from it."""
     logprobs: tuple[float, ...] = ()
-    """Natural-log probability of each id under the sampling temperature; empty unless the policy sampled this turn."""
+    """Natural-log probability of each id under the sampling temperature; empty unless the policy sampled this turn, and
+    where an endpoint did not say them: nothing is learnt from such a turn."""
     text: str = ""
     """The decoded ids, for games and views."""
     calls: tuple[ToolCall, ...] = ()
@@ -298,6 +299,8 @@ class Sample:
     sampler_logprobs: tuple[float, ...]
     """One a token, 0.0 where it was not sampled."""
     advantage: float
+    token_advantages: tuple[float, ...] = ()
+    """One a trained token, in the place of `advantage`; empty where every token has that."""
 
 
 @record

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from selfplay.cli.schema import schema_of
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -16,6 +19,17 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _KNOWN = {"type", "required", "properties", "items", "additionalProperties", "anyOf", "enum", "const", "pattern"}
+
+
+def misfits_of_lines(out: str) -> list[str]:
+    """What does not fit in the answers to a command with --json, a line each: every one names its schema."""
+    wrong = []
+    for line in out.splitlines():
+        message = json.loads(line)
+        name = re.fullmatch(r"selfplay\.([a-z]+)/\d+", message["schema"])
+        assert name is not None, message["schema"]
+        wrong += misfits(message, schema_of("config-answer" if name[1] == "config" else name[1]))
+    return wrong
 
 
 def misfits(value: Any, schema: Mapping[str, Any], where: str = "$") -> Iterator[str]:

@@ -65,7 +65,7 @@ def test_a_whole_run_has_nothing_wrong(folder: Path) -> None:
         ("DELETE FROM turns WHERE position = 1 AND rowid_of = 1", "turns", "1 turns are there, and it has 2"),
         ("UPDATE turns SET num_tokens = num_tokens + 1 WHERE position = 0", "turns", "token ids are there"),
         ("UPDATE turns SET num_chars = num_chars + 1 WHERE position = 0", "turns", "its text is longer or shorter"),
-        ("UPDATE turns SET num_logprobs = 0", "turns", "log-probabilities are not one a sampled token"),
+        ("UPDATE turns SET num_logprobs = 0", "turns", "log-probabilities are more or fewer than its turns have"),
         ("UPDATE blobs SET codec = 'zlib' WHERE dtype = 'int32' AND codec = 'raw'", "turns", "blobs are damaged"),
         ("DELETE FROM choices WHERE step = 1 AND position = 0", "choices", "step 1: its choices have a gap"),
         ("UPDATE seeds SET split = 'held_out'", "choices", "was proposed on"),

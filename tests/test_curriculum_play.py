@@ -105,13 +105,15 @@ def test_stopping_inside_a_replay_loses_and_repeats_nothing(
     with Ledger.read(tmp_path / "whole") as reader:
         known = [choice.step for choice in replays(reader, 8) if choice.terms.get("round", 0) == refill]
     assert known, "nothing was replayed in such a round"
-    step, interrupt, stages = known[0], Interrupt(), []
+    step, interrupt, rounds = known[0], Interrupt(), []
 
     def stop(event: Event) -> None:
-        if event.step == step and event.stage == "attempt":
-            stages.append(event.kind)
-            if stages.count("stage") == refill + 1 and event.kind == "tick" and not interrupt.level:
-                interrupt.press()
+        # note: counted by what is said between rounds, since a round of no valid proposal has no attempts.
+        if event.step == step and event.kind == "note" and "refilling" in event.data["text"]:
+            rounds.append(event)
+        judged = event.step == step and event.stage == "attempt" and event.kind == "tick"
+        if judged and len(rounds) == refill and not interrupt.level:
+            interrupt.press()
 
     # note: one row, so that attempts are still owed when the first is judged.
     one = (*sets, "policy.max_rows=1")

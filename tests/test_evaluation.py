@@ -25,6 +25,7 @@ from selfplay.evaluation.stints import HeldOut
 from selfplay.evaluation.stints import play as play_stints
 from selfplay.evaluation.targets import Target, of_run
 from selfplay.events import Event, Interrupt, ignore
+from selfplay.games import Cast
 from selfplay.games.echo import EchoGame
 from selfplay.ledger import Ledger, Reader, held_out
 from selfplay.ledger.held_out import HeldOutPlay
@@ -317,7 +318,8 @@ def test_held_out_bugs_of_a_package(
                     retries=0,
                 )
                 roles = [replace(r, template="plain") for r in (players.proposer, players.solver)]
-                found = await play_stints(pools, game, first, step=0, attempts=2, proposer=roles[0], solver=roles[1])
+                casts = [Cast(roles={role.game: role}) for role in roles]
+                found = await play_stints(pools, game, first, step=0, attempts=2, proposers=casts[0], solvers=casts[1])
             return first, second, found
 
     first, second, found = asyncio.run(main())

@@ -18,6 +18,8 @@ GROUND = {"types", "errors", "__version__"}
 
 LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "parts", "plan", "build", "replay"} | {
     "players",
+    "grounds",
+    "mix",
     "pools",
     "ahead",
     "waits",
@@ -32,9 +34,15 @@ LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "p
     "reverify",
     "evaluation",
     "choices",
+    "credit",
     "control",
     "seat",
     "samplers",
+    "sizing",
+    "doors",
+    "exports",
+    "given",
+    "study",
 }
 """The loop and what it is made of: they may import everything but the command line."""
 

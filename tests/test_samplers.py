@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 
 from selfplay import samplers
+from selfplay.batches import sample_of
 from selfplay.build import Outcome
 from selfplay.config import Config
-from selfplay.errors import NotReady, SelfplayError, UserError
+from selfplay.errors import NotReady, RunFailed, SelfplayError, UserError
 from selfplay.evaluation.targets import Target, config_of
 from selfplay.games.echo import CHARACTERS
+from selfplay.learner.refuse import refuse
 from selfplay.learner.spectator import SKIPPED
 from selfplay.ledger import Ledger, check
 from selfplay.plan import plan
 from selfplay.policy.toy import CharTokenizer
 from selfplay.project import Project
 from selfplay.replay import replay
+from selfplay.types import Batch
 from tests.served import Answer, serving
 
 COLLECT = ("policy.backend=openai", "roles.train=[]", "run.save_every=1")
@@ -83,9 +86,13 @@ def test_what_a_backend_cannot_honour_is_refused_by_the_plan_and_the_run(
 
 
 def test_an_environment_without_vllm_is_refused_with_what_to_type(toy_config: Config_, project: Project) -> None:
+    config = toy_config("policy.backend=vllm", f"policy.options={{python='{sys.executable}', replicas=2}}")
     with pytest.raises(NotReady, match="vLLM is not installed in the environment") as error:
-        plan(toy_config("policy.backend=vllm", f"policy.options={{python='{sys.executable}'}}"), project)
+        samplers.check(config)
     assert "pip install" in error.value.hint
+    rows = {row.name: row for row in plan(config, project)}
+    assert rows["sampler"].value.startswith("not ready here: vLLM is not installed"), "a plan is printed all the same"
+    assert rows["sampler"].note == "guarantees A, B"
 
 
 def test_a_copy_of_the_weights_is_corrected_for_unless_it_is_asked_otherwise(toy_config: Config_) -> None:
@@ -138,6 +145,27 @@ def test_a_run_collects_from_an_endpoint_and_goes_on(
     again = replay(folder, 1, project=project, say=said.append)
     assert (again.sampler, again.equal) == (None, True)
     assert "policy.backend `openai` cannot be had again" in said[0]
+
+
+def test_log_probabilities_that_an_endpoint_does_not_tell_are_missing_and_not_learnt_from(
+    play: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    folder = tmp_path / "collected"
+
+    def silent(body: dict[str, object]) -> Answer:
+        status, answer = echoed(body)
+        del answer["choices"][0]["logprobs"]
+        return status, answer
+
+    with serving(silent) as served:
+        play(folder, *COLLECT, f"policy.options={{url='{served.url}', model='m'}}", steps=1)
+    with Ledger.read(folder) as ledger:
+        [reply, *_] = ledger.trajectories(0, "propose")
+    assert (len(reply.turns[-1].token_ids), reply.turns[-1].logprobs) == (2, ())
+    assert not [one for one in check.checks(folder) if one.num_problems]
+    sample = sample_of(reply, advantage=1.0, group_id="g")
+    with pytest.raises(RunFailed, match=f"trajectory {reply.id} .* cannot be learnt from"):
+        refuse(Batch(step=0, phase="play", samples=(sample,), temperature=1.0))
 
 
 def test_a_model_is_evaluated_by_itself_on_what_an_endpoint_played(toy_config: Config_) -> None:

@@ -40,11 +40,13 @@ COMMANDS: Mapping[str, str] = {
     "plot": "Curves of one run or several, as SVG or in the terminal.",
     "compare": "Two runs side by side, on the same held-out tasks.",
     "eval": "How good are weights on tasks they never learnt from?",
+    "study": "Ways to learn compared, with one budget and tasks that are opened once.",
     "play": "Take the seat of proposer or solver yourself.",
     "replay": "Do a closed step again, and compare with its records.",
     "sql": "Ask a run's ledger in SQL, read-only.",
     "reverify": "Judge a run's attempts again with today's verifier.",
-    "export": "A run's tasks or plays as rows for other tools.",
+    "serve": "A policy behind OpenAI's chat completions, every play recorded.",
+    "export": "A run for other tools: tasks, plays, data sets, curves, logs.",
     "check": "Is a run as it was recorded? What is special about a repository?",
     "repro": "What it takes to play a run again.",
     "clean": "What takes disk space, and what of it can go.",
@@ -66,8 +68,10 @@ COMPLETE = "_SELFPLAY_COMPLETE"
 
 EPILOG = """\b
 Examples:
-  selfplay demo     a toy game, one minute, no sandbox
-  selfplay run      the preset quickstart: bugs in a real package
+  selfplay demo            a toy game, one minute, no sandbox
+  selfplay inspect last    what was proposed, tried and decided
+  selfplay report last     all of it as one HTML file
+  selfplay run             the preset quickstart: bugs in a real package
 \b
 Exit codes:
   0  done                          4        the run is held by another process

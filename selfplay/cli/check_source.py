@@ -6,6 +6,8 @@ Not here: the facts (`games.code.condition`), the survey (`games.code.survey`).
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -76,6 +78,10 @@ def check(session: Session, source: str, *, sets: Sequence[str], read_only: bool
         session.say(f"hint: {problem.hint}" if problem.hint else "")
     elif opened is not None:
         session.data.write(f"\n{summary(opened)}\n")
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", repository.name).strip("-._") or "mine"
+        session.say(f"  play      selfplay run {shlex.join(['-s', f'game.source={place}'])} --name {name}")
+    else:
+        session.say(f"  its tests selfplay check {shlex.quote(source)}")
     return 1 if problem is not None else 0
 
 

@@ -63,6 +63,8 @@ def add(session: Session, *, name: str, source: str) -> None:
         return
     _say_skipped(session, added)
     _print_added(session, name, added)
+    session.say(f"  look      selfplay corpus search {name} WORDS")
+    session.say(f"  play      selfplay run search-quickstart -s game.corpus={name} --name {name}")
 
 
 @command.command("ls", short_help="Every corpus, and what it holds.")

@@ -35,6 +35,9 @@ def show(error: BaseException, *, session: Session) -> int:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         _say("error: interrupted")
         return 128 + signal.SIGINT
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not session.json:
+        _say(error.format_message())
+        return error.exit_code
     known = recognise(error) or _unexpected(error, session=session)
     _say(f"error: {known.message}" + (f"\n\nhint: {known.hint}" if known.hint else ""))
     if session.json:

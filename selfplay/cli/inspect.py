@@ -116,6 +116,21 @@ def command(
     from selfplay.cli.pages import plain, show
 
     show(plain(session.console()) if text else session.console(), page)
+    for words in _next(folder.name, data):
+        session.say(words)
+
+
+def _next(run: str, data: dict[str, Any]) -> list[str]:
+    """What can be typed next: of a list a row's page, of a page that has a task the story of that."""
+    from selfplay.views.inspect import ID_DIGITS
+
+    if plays := [one for step in data.get("steps", ()) if isinstance(step, dict) for one in step["proposals"]]:
+        newest = next((one for one in reversed(plays) if one["task_id"] is not None), plays[-1])
+        one = f"selfplay inspect {run} {newest['id'][:ID_DIGITS]}"
+        return [f"\n  read one  {one}", f"  the best  selfplay inspect {run} --best"]
+    proposal, task = data.get("proposal"), data.get("task")
+    found = task["id"] if task is not None else proposal["task_id"] if proposal is not None else None
+    return [f"\n  its story selfplay why {run} {found[:ID_DIGITS]}"] if found is not None else []
 
 
 def _refuse_both(what: str, *, step: int | None, selector: str | None, rejected: str | None) -> None:

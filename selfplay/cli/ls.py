@@ -16,6 +16,7 @@ from selfplay.cli.session import Session, common
 from selfplay.project import FOLDERS, LISTINGS, Entry
 
 KINDS = ("runs", *LISTINGS.values())
+SINGULAR = {"roles": "role", "presets": "preset", "sandboxes": "sandbox"}
 ALARMS = "alarms"
 """Listed only where asked for: nobody adds one."""
 
@@ -42,6 +43,10 @@ def command(session: Session, kind: str | None) -> None:
         _print(session, rows)
         if not rows:
             session.say(f"no {name} here" + (": selfplay run starts one" if name == "runs" else ""))
+    if (there := found.get("runs")) is not None and there:
+        session.say(f"  look      selfplay status {there[0]['name']}")
+    if kind in SINGULAR and found[kind]:
+        session.say(f"  look      selfplay show {SINGULAR[kind]} {found[kind][0]['name']}")
 
 
 def _rows(session: Session, kind: str) -> list[dict[str, Any]]:
@@ -52,11 +57,22 @@ def _rows(session: Session, kind: str) -> list[dict[str, Any]]:
     project = session.project
     if kind == "runs":
         return [
-            {"name": run.name, "path": str(run), "written": int((run / runs.LEDGER).stat().st_mtime)}
+            {"name": run.name, "state": _state(run), "path": str(run), "written": int(runs.written(run))}
             for run in runs.all_runs(project)
         ]
     singular = next(key for key in FOLDERS if LISTINGS[key] == kind)
     return [_entry(entry) for entry in project.list_all(singular)]
+
+
+def _state(run: Path) -> str:
+    """As `selfplay status` shows it; `unreadable` where the ledger is damaged."""
+    from selfplay.cli.status import look
+    from selfplay.errors import SelfplayError
+
+    try:
+        return look(run).shown
+    except SelfplayError:
+        return "unreadable"
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -82,7 +98,7 @@ def _print(session: Session, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if "written" in row:
             ago = duration(max(0.0, time.time() - row["written"]))
-            table.add_row(f"  {row['name']}", f"{ago} ago", Text(_short(row["path"])))
+            table.add_row(f"  {row['name']}", f"{row['state']}, {ago} ago", Text(_short(row["path"])))
         elif "fix" in row:
             table.add_row(f"  {row['name']}", "", Text(f"{row['about']}\nto do: {row['fix']}"))
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,8 @@ def command(session: Session, run: str, to: Path | None) -> None:
 
     session.say(f"{folder.name}: {plural(report.run.closed, 'step')}, {size(num_bytes)}")
     session.data.write(f"{file}\n")
+    session.data.flush()
+    session.say(f"  open      python -m webbrowser {shlex.quote(file.resolve().as_uri())}")
 
 
 def report_of(reader: Reader) -> Report:

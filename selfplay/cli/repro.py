@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import shlex
+from dataclasses import asdict
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +18,7 @@ import click
 
 from selfplay import __version__
 from selfplay.cli import runs
+from selfplay.cli.origin import Origin, origin
 from selfplay.cli.session import Session, common
 from selfplay.errors import NotReady, UserError
 
@@ -37,8 +39,8 @@ def command(session: Session, run: str, *, to: Path | None) -> None:
     """Print what it takes to play RUN again: commands, versions, seed, source, the machine's fingerprint.
 
     With --to also a folder: config.toml (itself a valid input), requirements.txt, repro.json and commands.sh. Versions
-    other than selfplay's are those of this machine, and the fingerprint says with which the run was played: on equal
-    fingerprints equal records give equal weights.
+    are those of this machine, and where selfplay comes from is what is installed here; the fingerprint says with what
+    the run was played: on equal fingerprints equal records give equal weights.
 
     \b
     Examples:
@@ -55,6 +57,7 @@ def command(session: Session, run: str, *, to: Path | None) -> None:
     if session.json:
         session.answer("repro", {**found, "folder": str(to) if to is not None else None}, run=folder.name)
         return
+    session.data.write(f"{'installed from':<14} {found['installed_from']['words']}\n")
     for name in ("engine", "config_digest", "seed", "game", "source", "model", "forked_from"):
         if found[name] is not None:
             session.data.write(f"{name.replace('_', ' '):<14} {found[name]}\n")
@@ -63,9 +66,12 @@ def command(session: Session, run: str, *, to: Path | None) -> None:
         session.data.write(f"{'played on':<14} {one}\n")
     session.data.write("\n" + "".join(f"{line}\n" for line in found["commands"]))
     if found["engine"] != __version__:
-        session.say(f"played with selfplay {found['engine']}, and this is {__version__}")
+        session.say(f"played with selfplay {found['engine']}, and this is {__version__}: install that one instead")
     if to is not None:
         session.say(f"written to {to}")
+        session.say(f"  play it   cd {to} && sh commands.sh")
+    else:
+        session.say(f"  to send   selfplay repro {folder.name} --to {folder.name}-repro")
 
 
 def facts(reader: Reader) -> dict[str, Any]:
@@ -76,8 +82,10 @@ def facts(reader: Reader) -> dict[str, Any]:
     config: Mapping[str, Any] = row.config
     learnt = reader.ask(partial(watching.learnt, after=-1))
     name, closed = reader.folder.name, reader.last_closed_step() + 1
+    here = origin()
     return {
         "engine": row.engine_version,
+        "installed_from": {**asdict(here), "requirement": here.requirement, "words": here.words},
         "config_digest": row.config_digest,
         "seed": row.seed,
         "game": row.game,
@@ -88,14 +96,14 @@ def facts(reader: Reader) -> dict[str, Any]:
         "fingerprints": list(dict.fromkeys(one.fingerprint for one in learnt)),
         "here": _here(),
         "settings": dict(config),
-        "commands": _commands(name, row.engine_version, closed),
+        "commands": _commands(name, here, closed),
     }
 
 
-def _commands(name: str, engine: str, closed: int) -> list[str]:
+def _commands(name: str, here: Origin, closed: int) -> list[str]:
     config = shlex.quote(f"runs/{name}/config.toml")
     lines = [
-        f"pip install selfplay-curriculum=={engine}",
+        here.command,
         f"selfplay run {config} --name {name}-again --steps {closed}",
     ]
     lines += [f"selfplay compare {name} {name}-again"]
@@ -128,7 +136,7 @@ def _write(to: Path, folder: Path, found: dict[str, Any]) -> None:
         ) from error
     name = folder.name
     again = [line.replace(f"runs/{name}/config.toml", "config.toml") for line in found["commands"][:2]]
-    pins = [f"selfplay-curriculum=={found['engine']}"]
+    pins = [found["installed_from"]["requirement"]]
     pins += [f"{package}=={version}" for package, version in found["here"].items() if package in PACKAGES]
     files = {
         "config.toml": config,

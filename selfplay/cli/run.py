@@ -10,6 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -45,6 +46,7 @@ class Options:
     quiet: bool
     fork: str | None
     """`RUN[@STEP]`."""
+    scale: str | None
     sets: tuple[str, ...]
     """`-s`, with `--steps` and `--sandbox` behind them."""
 
@@ -63,6 +65,7 @@ class Options:
             plan=given["plan"],
             quiet=given["quiet"],
             fork=given.get("fork"),
+            scale=given.get("scale"),
             sets=tuple(sets),
         )
 
@@ -74,6 +77,7 @@ def options(function: F) -> F:
         click.option("--plan", is_flag=True, help="Print what would be played, with every constant; play nothing."),
         click.option("--fork", metavar="RUN[@STEP]", help="Start from that run's weights; needs a --name of its own."),
         click.option("--new", is_flag=True, help="Start another run (NAME-2, ...) where NAME exists."),
+        click.option("--scale", metavar="S", help="How much: smoke, laptop, gpu or node; laid over the preset."),
         click.option("--sandbox", metavar="S", help="auto, docker, bubblewrap, or local (isolates nothing)."),
         click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a setting; repeatable."),
         click.option("--steps", type=int, metavar="N", help="Steps in all."),
@@ -138,12 +142,18 @@ def resolve(session: Session, asked: Options) -> tuple[Config, Path]:
 
     project = session.project
     named = project.runs / runs.check_name(asked.name) if asked.name is not None else None
+    goes_on = named is not None and (named / "config.toml").is_file()
+    if asked.scale is not None and asked.preset is None and (asked.fork is not None or goes_on):
+        raise UserError(
+            "--scale is laid over a preset, and the settings of a run have their sizes already",
+            hint=f"leave it out, or name the preset: selfplay run {DEFAULT} --scale {asked.scale} --name NAME",
+        )
     if asked.fork is not None and asked.preset is None:
         config = configs.from_run(_forked(session, asked.fork)[0], project=project, sets=asked.sets)
-    elif asked.preset is None and named is not None and (named / "config.toml").is_file():
+    elif asked.preset is None and named is not None and goes_on:
         config = configs.from_run(named, project=project, sets=asked.sets)
     else:
-        config = configs.load(asked.preset or DEFAULT, project=project, sets=asked.sets)
+        config = configs.load(asked.preset or DEFAULT, project=project, sets=asked.sets, scale=asked.scale)
     if asked.fork is not None and asked.name is None:
         free = runs.free_name(_forked(session, asked.fork)[0].name, project=project)
         raise UserError("a fork is another run and needs a name", hint=f"add --name {free}")
@@ -211,6 +221,8 @@ def _ways_out(asked: Options, folder: Path, changed: Sequence[str], *, free: str
 
 def _command(asked: Options, *, preset: str | None) -> str:
     words = ["selfplay", "run", *([preset] if preset else [])]
+    if asked.scale is not None:
+        words += ["--scale", asked.scale]
     for text in asked.sets:
         words += ["-s", text]
     if asked.fork is not None:
@@ -251,13 +263,17 @@ def _announcer(observer: LiveObserver | PlainObserver | JsonObserver) -> Callabl
 def show_plan(session: Session, config: Config, folder: Path) -> int:
     """Print what would be played, with every formula and constant."""
     from selfplay import build
-    from selfplay.views.plan import plan_data, plan_table
+    from selfplay.plan import published
+    from selfplay.views.plan import differences_table, plan_data, plan_table
 
-    rows = build.plan(config, session.project)
+    rows, others = build.plan(config, session.project), published(config, session.project)
     if session.json:
-        session.answer("plan", {"folder": str(folder), "rows": plan_data(rows)}, run=folder.name)
+        data = {"folder": str(folder), "rows": plan_data(rows), "differences": [asdict(one) for one in others]}
+        session.answer("plan", data, run=folder.name)
     else:
         session.console().print(plan_table(rows))
+        if others:
+            session.console().print("", differences_table(others))
         session.say(f"nothing was played; without --plan it is, in {folder}")
     return 0
 
@@ -280,5 +296,7 @@ def sum_up(session: Session, folder: Path, outcome: Outcome, *, steps: int) -> N
     if outcome.stop != "done":
         session.say(f"  resume    selfplay run --name {name}")
     session.say(f"  look      selfplay status {name} · selfplay inspect {name}")
+    if outcome.steps:
+        session.say(f"  report    selfplay report {name}")
     if outcome.stop == "done":
         session.say(f"  go on     selfplay run --name {name} --steps {steps * 2}")

@@ -19,7 +19,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def all_runs(project: Project) -> tuple[Path, ...]:
     """Folders of the runs, the one that was written last first."""
     found = [path.parent for path in project.runs.glob(f"*/{LEDGER}")]
-    return tuple(sorted(found, key=_touched, reverse=True))
+    return tuple(sorted(found, key=written, reverse=True))
 
 
 def find_run(text: str, *, project: Project) -> Path:
@@ -76,6 +76,7 @@ def free_name(name: str, *, project: Project) -> str:
     return candidate
 
 
-def _touched(run: Path) -> float:
+def written(run: Path) -> float:
+    """When something of the run was recorded last, in Unix seconds."""
     files = (run / LEDGER, run / f"{LEDGER}-wal")
     return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)

@@ -25,14 +25,19 @@ def command(session: Session, what: str) -> None:
     """JSON Schema of the configuration, of the envelope of --json, of errors, or of a command's answer.
 
     WHAT is config [default], envelope, error, or the name of a command: status, inspect, compare, ... The answer of
-    `selfplay config --json` is config-answer, that of `selfplay run --plan --json` is plan.
+    `selfplay config --json` is config-answer, that of `selfplay run --plan --json` is plan. With --json the schema is
+    in an envelope itself.
 
     \b
     Examples:
       selfplay schema > selfplay.schema.json
       selfplay schema inspect
     """
-    session.data.write(json.dumps(schema_of(what), indent=2) + "\n")
+    found = schema_of(what)
+    if session.json:
+        session.answer("schema", {"what": what, "schema": found})
+    else:
+        session.data.write(json.dumps(found, indent=2) + "\n")
 
 
 def schema_of(what: str) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def schema_of(what: str) -> dict[str, Any]:
 
         return Config.model_json_schema()
     from selfplay.views.envelope import KINDS
-    from selfplay.views.shapes import SHAPES, schema
+    from selfplay.views.shapes import SHAPES, WRITES, schema
 
     text = {"type": "string"}
     head = {
@@ -61,10 +66,11 @@ def schema_of(what: str) -> dict[str, Any]:
         }
         return {"type": "object", "required": ["schema", "as_of", "error"], "properties": {**head, "error": body}}
     name = what.removesuffix("-answer")
+    name = WRITES.get(name, name)
     if what != "envelope" and name not in SHAPES:
         from selfplay.project import did_you_mean
 
-        known = [*WHAT, "config-answer", *(one for one in SHAPES if one != SETTINGS)]
+        known = [*WHAT, "config-answer", *WRITES, *(one for one in SHAPES if one != SETTINGS)]
         raise NotFound(f"no schema `{what}`", hint=f"{did_you_mean(what, known)}Known: {', '.join(known)}")
     data = schema(SHAPES[name]) if what != "envelope" else {}
     if what != "envelope":

@@ -37,17 +37,23 @@ class Session:
         self.run_folder: Path | None = None
         """Of the run a command works on; an unexpected error's traceback goes into its logs/."""
         self._data: TextIO | None = None
+        self._importable: str | None = None
 
     @functools.cached_property
     def project(self) -> Project:
-        """The project to work in.
+        """The project to work in; its modules can be imported, behind all that is installed.
 
         Raises:
             NotFound: `--project` or `SELFPLAY_PROJECT` names no folder.
         """
         from selfplay.project import find_project
 
-        return find_project(explicit=self.project_folder)
+        found = find_project(explicit=self.project_folder)
+        # note: `module:function` in a setting may name one of them, whichever way selfplay was started.
+        if found.folder is not None and str(found.folder) not in sys.path:
+            self._importable = str(found.folder)
+            sys.path.append(self._importable)
+        return found
 
     @property
     def data(self) -> TextIO:
@@ -92,6 +98,8 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._data is not None and error is None:
             self._data.flush()
+        if self._importable in sys.path:
+            sys.path.remove(self._importable)
 
 
 def common(function: Callable[P, R]) -> Callable[P, R]:

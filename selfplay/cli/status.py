@@ -52,8 +52,7 @@ def _one(session: Session, text: str) -> int:
         session.answer("status", run_data(view), run=view.name)
     else:
         session.console().print(run_screen(view, now=time.time()))
-        resume = f"  resume    selfplay run --name {view.name}\n" if view.resumable else ""
-        session.say(f"\n{resume}  look      selfplay inspect {view.name}")
+        session.say("\n" + "\n".join(_next(view)))
     return 1 if view.status.num_alarms.get("error") else 0
 
 
@@ -76,9 +75,24 @@ def _all(session: Session) -> int:
     if not views and not broken:
         session.say(f"no runs in {session.project.runs}: selfplay run starts one, selfplay demo the toy game")
     for view in views:
-        if view.resumable:
-            session.say(f"  resume    selfplay run --name {view.name}")
+        if view.paused or view.resumable:
+            session.say(_onwards(view))
+    if views:
+        session.say(f"  look      selfplay status {views[0].name}")
     return 0
+
+
+def _onwards(view: RunView) -> str:
+    command = f"selfplay resume {view.name}" if view.paused else f"selfplay run --name {view.name}"
+    return f"  resume    {command}"
+
+
+def _next(view: RunView) -> list[str]:
+    """What can be typed next."""
+    lines = [_onwards(view)] if view.paused or view.resumable else []
+    lines += [f"  live      selfplay watch {view.name}"] if view.state == "running" else []
+    lines += [f"  look      selfplay inspect {view.name}"]
+    return lines + ([f"  report    selfplay report {view.name}"] if view.closed else [])
 
 
 def look(folder: Path, *, whole: bool = False) -> RunView:
@@ -111,6 +125,7 @@ def _cost(reader: Reader, closed: int) -> Mapping[str, float] | None:
 
 def view_of(reader: Reader, folder: Path) -> RunView:
     """Where the run of an open ledger stands, without its alarms and its evaluation."""
+    from selfplay.ledger import control
     from selfplay.ledger.lock import holder
     from selfplay.views.status import RunView
 
@@ -123,6 +138,7 @@ def view_of(reader: Reader, folder: Path) -> RunView:
         status=status,
         steps=_planned_steps(folder, otherwise=status.run.config.get("run.steps")),
         holder=f"process {held.pid} on {held.host}" if held is not None else None,
+        paused=held is not None and control.paused(reader.control(), status.launch),
     )
 
 

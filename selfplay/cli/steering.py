@@ -98,5 +98,7 @@ def _answer(session: Session, folder: Path, action: Action, *, acted: bool, word
         session.answer(action, {"action": action, "acted": acted, "said": words}, run=folder.name)
     else:
         session.say(words)
+        if action == "pause":
+            session.say(f"  go on     selfplay resume {folder.name}")
         session.say(f"  look      selfplay status {folder.name}")
     return 0

@@ -224,7 +224,7 @@ def _ask(reader: Reader, watched: Watched, browser: Browser) -> Browser:
     from selfplay.ledger.lock import holder
 
     held = holder(reader.folder)
-    action: Action = "stop" if browser.asked == "stop" else "resume" if watched.paused else "pause"
+    action: Action = "stop" if browser.asked == "stop" else "resume" if watched.run.paused else "pause"
     if held is not None:
         send(reader.folder, held, action=action, arguments={})
     return replace(browser, asked=None)

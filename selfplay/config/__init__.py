@@ -1,7 +1,7 @@
 """The settings of one run: typed, validated, each with the place it came from.
 
 One TOML file, two levels. Order, last wins: built-in, the project's `selfplay.toml`, the preset or file,
-environment `SELFPLAY_<TABLE>_<KEY>`, `-s table.key=value`. A digest of what affects results guards resume.
+`--scale`, environment `SELFPLAY_<TABLE>_<KEY>`, `-s table.key=value`. A digest of what affects results guards resume.
 
 Not here: what a setting does (its component), command-line options (`cli.run`).
 

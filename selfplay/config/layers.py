@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from selfplay.config.scales import ORIGIN, SCALES
 from selfplay.config.settings import Config, expected, fields
 from selfplay.errors import NotFound, UserError
 from selfplay.project import Project, did_you_mean, line_of, read_toml
@@ -40,11 +41,13 @@ def load(
     *,
     project: Project,
     sets: Sequence[str] = (),
+    scale: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """The configuration of `preset`: a name under curricula/, or a path (it ends in .toml or has a slash).
 
-    `sets` are `table.key=value` pairs, values in TOML's syntax, bare strings allowed.
+    `sets` are `table.key=value` pairs, values in TOML's syntax, bare strings allowed; `scale` names one of
+    `scales.SCALES`, which is laid over the preset.
 
     Raises:
         NotFound: there is no such preset or file.
@@ -52,7 +55,7 @@ def load(
     """
     is_file = preset.endswith(".toml") or "/" in preset
     path = Path(preset).expanduser() if is_file else project.find("curriculum", preset)
-    settings = [*_project_settings(project), *_file_settings(path, project)]
+    settings = [*_project_settings(project), *_file_settings(path, project), *_scale_settings(scale)]
     return _resolve(settings, name=path.stem, sets=sets, environ=environ)
 
 
@@ -120,6 +123,16 @@ def _file_settings(path: Path, project: Project) -> Iterator[Setting]:
                 origin=f"{shown}:{line}" if line is not None else shown,
                 place=_place(shown, line),
             )
+
+
+def _scale_settings(scale: str | None) -> Iterator[Setting]:
+    if scale is None:
+        return
+    if scale not in SCALES:
+        names = ", ".join(SCALES)
+        raise UserError(f"there is no scale `{scale}`", hint=f"{did_you_mean(scale, SCALES)}Scales: {names}")
+    for name, value in SCALES[scale].values.items():
+        yield Setting(name=name, value=value, origin=f"{ORIGIN}{scale}", place=f"{ORIGIN}{scale}")
 
 
 def _environment_settings(environ: Mapping[str, str]) -> list[Setting]:

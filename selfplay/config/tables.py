@@ -1,4 +1,4 @@
-"""Every setting of a run: its table, type, default and meaning. At most 72 keys, each owned by one component.
+"""Every setting of a run: its table, type, default and meaning. At most 76 keys, each owned by one component.
 
 A key either affects results (it is part of the digest that guards resume) or it does not (it may change
 between launches of one run); each says which.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def key(default: Any, text: str, *, affects_results: bool = True, **bounds: Any) -> Any:
@@ -19,6 +19,8 @@ def key(default: Any, text: str, *, affects_results: bool = True, **bounds: Any)
 
 
 Weight = Annotated[float, Field(ge=0.0)]
+Names = Annotated[str, BeforeValidator(lambda given: "+".join(map(str, given)) if isinstance(given, tuple) else given)]
+"""A name, or several with a plus between them; a list of them is taken as well."""
 Options = dict[str, bool | int | float | str]
 """An inline table: what it may hold is checked by what it belongs to."""
 
@@ -32,7 +34,12 @@ class Table(BaseModel):
 class Run(Table):
     """The run as a whole."""
 
-    game: str = key("code", "What is played: `code`, `search` or `echo`.")
+    game: Names = key(
+        "code", "What is played: `code`, `search`, `echo` or `module:class`; several with a plus: `code+search`."
+    )
+    shares: tuple[Weight, ...] = key(
+        (), "How much of each step the games of a mix have, in their order, e.g. `[2, 1]`; none: equal shares."
+    )
     seed: int = key(0, "Keys every random draw.", ge=0)
     steps: int = key(10, "Steps to play in all; more of them prolong a run.", affects_results=False, ge=0)
     staleness: int = key(
@@ -64,7 +71,11 @@ class Game(Table):
         "python-docs", "Corpus of `search`; another than `python-docs` is there before: `selfplay corpus add`."
     )
     answers: int = key(2000, "Answers that are drawn from the corpus: the seeds of `search`.", ge=2)
-    options: Options = key({}, "Rules and checks of `search`, e.g. `{searches = 2, noise = 1, closed_book = false}`.")
+    options: Options = key(
+        {},
+        "Rules and checks of `search`, e.g. `{searches = 2, noise = 1, closed_book = false}`; how seeds of `code` are "
+        "split: `{split = 'module', distinct = true}`.",
+    )
     hidden_share: float = key(
         0.0, "Share of a task's failing tests that decide and that a solver with tools is not told of.", ge=0.0, lt=1.0
     )
@@ -83,7 +94,7 @@ class Curriculum(Table):
 
     choose: str = key(
         "uniform",
-        "What picks the next: `uniform`, `frontier`, `ssr`, `ssp`, `ladder`, `bandit`, or `module:function`.",
+        "What picks the next: `uniform`, `frontier`, `ssr`, `ssp`, `ladder`, `bandit`, `given`, or `module:function`.",
     )
     options: Options = key({}, "Options of what `curriculum.choose` names, e.g. `{replay = 0.3}`.")
     seeds: int = key(2, "Seeds a step.", ge=1)
@@ -92,8 +103,8 @@ class Curriculum(Table):
 class Roles(Table):
     """Who plays, and who learns."""
 
-    proposer: str = key("injector", "Folder under roles/ that makes tasks.")
-    solver: str = key("repairer", "Folder under roles/ that solves them.")
+    proposer: Names = key("injector", "Folder under roles/ that makes tasks; in a mix one for each game, with a plus.")
+    solver: Names = key("repairer", "Folder under roles/ that solves them; in a mix one for each game, with a plus.")
     train: tuple[Literal["proposer", "solver"], ...] = key(
         ("proposer", "solver"), "Sides whose replies are learnt from."
     )
@@ -185,6 +196,14 @@ class Learner(Table):
         "where the sampler has a copy of the weights, else none.",
     )
     optimizer: Literal["adamw", "adamw8bit"] = key("adamw", "`adamw8bit` keeps moments in 8 bits.")
+    credit: Literal["play", "gain"] = key(
+        "play",
+        "What a solver's replies are credited with: all with their play's advantage, or each with how much likelier it "
+        "made the known answer (`search`, roles with tools).",
+    )
+    order: Literal["joint", "solver_first", "proposer_first"] = key(
+        "joint", "Which side's replies are learnt from first in a step; `joint`: one update from those of both."
+    )
     ramp: int = key(0, "Updates of play over which the learning rate rises.", ge=0)
     lora_rank: int = key(
         0,
@@ -194,6 +213,12 @@ class Learner(Table):
     )
     max_grad_norm: float = key(1.0, "The gradient's norm is clipped to this.", gt=0.0)
     token_budget: int = key(4096, "Tokens a micro-batch.", ge=64)
+    ranks: int = key(
+        1,
+        "Processes on this machine that hold a part of the weights each and learn together (CPU, FSDP2).",
+        affects_results=False,
+        ge=1,
+    )
     memory_mb: int = key(
         0,
         "Memory that learner and sampler may use: layers are computed again where they would need more, and what "

@@ -87,7 +87,8 @@ def _ids(connection: sqlite3.Connection, found: Found) -> None:
     for own, of_game, key in connection.execute(sql):
         found.count += 1
         found.unless(own == task_id(config, game=of_game, key=key), f"task {own} has another task's id")
-        found.unless(of_game == game, f"task {own} is of game {of_game}, and the run of {game}")
+        # note: a run of several games names them with a plus between.
+        found.unless(of_game in game.split("+"), f"task {own} is of game {of_game}, and the run of {game}")
     sql = (
         "SELECT g.id, g.step, g.role, g.subject_id, t.stage FROM groups g LEFT JOIN group_members m "
         "ON m.group_id = g.id AND m.position = 0 LEFT JOIN trajectories t ON t.id = m.trajectory_id"
@@ -133,7 +134,8 @@ def _conversation(connection: sqlite3.Connection, row: sqlite3.Row, *, closed: i
         return f"{len(turns)} turns are there, and it has {row['num_turns']}"
     if (row["fault"] is not None) != (row["stop"] == "fault"):
         return f"it stopped by {row['stop']}, which does not fit its fault"
-    if any(t["num_logprobs"] != (t["num_tokens"] if t["speaker"] == "policy" else 0) for t in turns):
+    # note: an endpoint may not say them: none are recorded then, and `learner.refuse` keeps the turn out of updates.
+    if any(t["num_logprobs"] not in (0, t["num_tokens"] if t["speaker"] == "policy" else 0) for t in turns):
         return "a turn's log-probabilities are not one a sampled token"
     if row["num_sampled"] != sum(t["num_tokens"] for t in turns if t["speaker"] == "policy"):
         return "its sampled tokens are not those of its turns"

@@ -160,7 +160,8 @@ class Reader(CurriculumQueries):
     def find_task(self, key: str) -> Task | None:
         """The task of that key: its id is a digest of the run's configuration, the game and the key."""
         (row,) = self._rows("SELECT config_digest, game FROM runs")
-        return self.task(task_id(row["config_digest"], game=row["game"], key=key))
+        ids = (task_id(row["config_digest"], game=game, key=key) for game in row["game"].split("+"))
+        return next((task for task in map(self.task, ids) if task is not None), None)
 
     def tasks(self, step: int) -> tuple[Task, ...]:
         """The tasks that a step minted, by id."""

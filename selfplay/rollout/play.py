@@ -77,7 +77,8 @@ def request_of(
         max_tokens=most if room is None else min(most, room),
         stop=play.role.sampling.stop,
     )
-    return Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(seed, *place, *later))
+    episode = "/".join(map(str, place))
+    return Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(seed, *place, *later), episode=episode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

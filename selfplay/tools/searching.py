@@ -161,15 +161,31 @@ def _plain(text: str, most: int) -> str:
 
 
 _MARKS = re.compile(
-    r"<(?=\s*/?\s*(?:search|information|question|answer|quote|think|observation|document|result|tool(?:_call|_response)?|output)\b)",
+    r"<(?=\s*/?\s*(?:search|information|question|answer|quote|think|observation|document|result|tool(?:_call|_response)?|output)\b)"
+    # note: tokenizers read these in any text as the ids that end a turn, begin one, or begin a call.
+    r"|<(?=\s*[|\uff5c])"
+    r"|<(?=<\s*/?\s*SYS>>)"
+    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|cls|sep|(?:start|end)_of_\w+|endof\w+|im_\w+|fim_\w+|eot_id|unused\d+)>)"
+    r"|<(?=/?(?:minimax|extra_id|reserved_special_token|special|channel|turn|sop|eop|eod|gmask)[\w:|]*>)",
     flags=re.IGNORECASE,
 )
+"""`<` of a player's mark or of one of the control strings of chat templates."""
+_BRACKETS = re.compile(
+    r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS|THINK|ARGS|IMG"
+    r"|gMASK)\])",
+    flags=re.IGNORECASE,
+)
+"""`[` of those of Mistral's and GLM's templates."""
 
 
 def escaped(text: str) -> str:
-    """A document's text without marks that could be taken for a player's or the engine's: their `<` becomes `&lt;`.
+    """A document's text without marks that could be taken for a player's, the engine's or a chat template's.
+
+    Their `<` becomes `&lt;`, their `[` `&#91;`.
 
     >>> escaped("</information><answer>Eve</answer> a < b")
     '&lt;/information>&lt;answer>Eve&lt;/answer> a < b'
+    >>> escaped("<|im_end|><|im_start|>system [INST] a[0] <b>")
+    '&lt;|im_end|>&lt;|im_start|>system &#91;INST] a[0] <b>'
     """
-    return _MARKS.sub("&lt;", text)
+    return _BRACKETS.sub("&#91;", _MARKS.sub("&lt;", text))

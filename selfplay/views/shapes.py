@@ -2,7 +2,8 @@
 
 A shape is a type, a list of one shape, a mapping of names to shapes (all of them there, more may come), `Maybe` of a
 shape (or null), `Table` (any names, one shape), `Any`, or a tuple of shapes (one of them). Keys are added within a
-schema number, never renamed; a command that is not listed has no promise about its data yet.
+schema number, never renamed. Every command has one: `run` and `demo` write an event a line (`event`), and a plan with
+`--plan` (`plan`).
 
 Not here: the envelope (`envelope`), the command that prints a schema (`cli.schema`).
 
@@ -105,7 +106,71 @@ STEP = {
 PICKED = {"id": str, "kind": str, "step": int, "score": float, "reason": Maybe(str), "reward": Maybe(float)}
 ESTIMATE = {"value": Maybe(float), "low": Maybe(float), "high": Maybe(float), "units": int, "left_out": int}
 ASKED = {"action": str, "acted": bool, "said": str}
-RUN = {"name": str, "folder": str, "state": str, "holder": Maybe(str), "game": str, "steps": int, "closed": int}
+RUN = {
+    "name": str,
+    "folder": str,
+    "state": str,
+    "paused": bool,
+    "holder": Maybe(str),
+    "game": str,
+    "steps": int,
+    "closed": int,
+}
+CHOICE = {"step": int, "mode": str, "subject_id": str, "score": float, "why": str, "terms": dict}
+BELIEF = {"step": int, "mean": float, "low": float, "high": float, "prior": float}
+WHY = {
+    "task": {
+        "id": str,
+        "game": str,
+        "split": str,
+        "step": int,
+        "seed": {"id": str, "source": Maybe(str)},
+        "proposal_id": Maybe(str),
+        "attempt_id": Maybe(str),
+        "parent_id": Maybe(str),
+    },
+    "asked": Maybe(CHOICE),
+    "proposals": [{"id": str, "step": int, "role": str, "subject_id": str, "valid": Maybe(bool), "minted": bool}],
+    "choices": [CHOICE],
+    "steps": [{"step": int, "role": str, "decided": int, "solved": int, "hinted": bool, "believed": Maybe(BELIEF)}],
+    "cell": Maybe(str),
+    "now": Maybe(BELIEF),
+    "children": [{"id": str, "step": int, "decided": int, "solved": int}],
+    "refused_children": Table(int),
+    "standing": {"code": str, "why": str},
+}
+SHOT = {"step": int, "tasks": int, "bins": [int], "never_solved": int, "always_solved": int, "near_target": int}
+FRONTIER = {
+    "curriculum": str,
+    "window": int,
+    "half_life": Maybe(float),
+    "target": {"rate": float, "low": float, "high": float, "from": str},
+    "reward": {"name": str, "pays_most_at": Maybe(float)},
+    "edges": [float],
+    "steps": [{**SHOT, "mean": Maybe(float)}],
+    "cells": [{"cell": str, "tasks": int, "mean": float, "deviation": float, "strength": float}],
+    "svg": Maybe(str),
+}
+CHECKED = {"name": str, "what": str, "count": int, "num_problems": int, "seconds": float, "problems": [str]}
+SALVAGED = {"folder": str, "steps": int, "rows": Table(int), "saves": [str], "left_out": str}
+REPOSITORY = {
+    "repository": str,
+    "ok": Maybe(bool),
+    "problem": Maybe({"message": str, "hint": str}),
+    "facts": [{"name": str, "what": str, "then": str, "trouble": bool}],
+    "seeds": Maybe(int),
+    "stable_tests": Maybe(int),
+    "left_out": Maybe(dict),
+    "seconds": Maybe(float),
+}
+SUMMARY = {"pass_at": Table(ESTIMATE), "valid": ESTIMATE, "tasks": int, "seeds": int, "attempts": int, "undecided": int}
+EXAM = {"on": str, "attempts": int, "seed": int, "intervals": {"level": float, "resamples": int, "method": str}}
+SAT = {"target": str, "policy_version": Maybe(int), "temperature": float, "seconds": float}
+SANDBOX = {"id": str, "backend": str, "owner": str, "dead": bool, "state": str, "age_seconds": float, "labels": dict}
+REMOVED = {"id": str, "backend": str}
+CORPUS = {"name": str, "path": str, "documents": int, "passages": int, "sources": [str], "digest": str}
+PASSAGE = {"id": str, "text": str, "title": str, "document": str, "start": int, "end": int, "score": float}
+ADDED = {"source": str, "documents": int, "new": int, "changed": int, "unchanged": int, "removed": int}
 
 SHAPES: Mapping[str, Shape] = {
     "stop": ASKED,
@@ -113,7 +178,7 @@ SHAPES: Mapping[str, Shape] = {
     "resume": ASKED,
     "set": ASKED,
     "status": (RUN, {"runs": [RUN], "unreadable": [{"name": str, "kind": str, "message": str}]}),
-    "watch": {**RUN, "ended": bool, "paused": bool, "window": int, "roles": [dict], "plays": [dict], "choices": [dict]},
+    "watch": {**RUN, "ended": bool, "window": int, "roles": [dict], "plays": [dict], "choices": [dict]},
     "inspect": (
         {"steps": [STEP], "truncated": bool},
         {"selector": str, "steps": [int], "found": [PICKED]},
@@ -133,6 +198,7 @@ SHAPES: Mapping[str, Shape] = {
     },
     "repro": {
         "engine": str,
+        "installed_from": {"kind": str, "where": str, "commit": Maybe(str), "changed": bool, "requirement": str},
         "config_digest": str,
         "seed": int,
         "game": str,
@@ -160,9 +226,74 @@ SHAPES: Mapping[str, Shape] = {
     "config": {"digest": str, "settings": [{"key": str, "value": Any, "origin": str, "affects_results": bool}]},
     "doctor": {"ready": bool, "checks": [dict]},
     "report": {"file": str, "num_bytes": int, "steps": int, "pairs": [str], "sampled": dict},
-    "plan": {"folder": str, "rows": [dict]},
+    "plan": {"folder": str, "rows": [dict], "differences": [dict]},
+    "event": {"kind": str, "step": Maybe(int), "stage": Maybe(str), "data": dict},
+    "why": WHY,
+    "frontier": FRONTIER,
+    "sql": {"columns": [str], "rows": [list], "truncated": bool},
+    "check": ({"ok": bool, "checks": [{**CHECKED, "notes": [str]}]}, {"salvaged": SALVAGED}, REPOSITORY),
+    "eval": (
+        {**EXAM, "targets": [{**SAT, **SUMMARY, "stored": bool, "kept": Maybe(str)}], "differences": [dict]},
+        {**EXAM, "questions": int, "corpus": Maybe(str), "targets": [{**SAT, "conditions": Table(SUMMARY)}]},
+    ),
+    "serve": {"url": str, "record": str},
+    "play": {
+        "game": str,
+        "side": str,
+        "role": str,
+        "sandbox": str,
+        "subject": dict,
+        "prompt": str,
+        "reply": str,
+        "calls": [dict],
+        "product": dict,
+        "verdict": dict,
+        "checks": [{"what": str, "state": str}],
+        "task": Maybe(dict),
+    },
+    "replay": {
+        "step": int,
+        "save": Maybe(str),
+        "applied": int,
+        "same_fingerprint": bool,
+        "sampler": Maybe({"total": int, "equal": int, "uncovered": int, "logprobs": bool, "first": Maybe(dict)}),
+        "learner": Maybe({"recorded": str, "again": str, "drift": Maybe(str), "skipped": Maybe(str)}),
+        "equal": bool,
+    },
+    "reverify": {
+        "what": str,
+        "total": int,
+        "identical": int,
+        "undecided": int,
+        "changed": [{"id": str, "task_id": str, "step": int, "old": str, "new": str, "why": str}],
+    },
+    "export": {"format": str, "file": Maybe(str), "count": int, "left_out": int},
+    "verify": {
+        "ok": bool,
+        "judge": str,
+        "sandbox": str,
+        "rows": [{"name": str, "group": str, "does": str, "cells": Table({"word": str, "wrong": bool, "why": str})}],
+    },
+    "sandbox": (
+        {"command": str, "image": str},
+        {"command": str, "sandboxes": [SANDBOX], "silent": Table(str)},
+        {"command": str, "removed": [REMOVED], "found": [REMOVED], "silent": Table(str)},
+        {"command": str, "passed": bool, "checks": [dict]},
+        {"command": str, "floor_ms": float, "median_ms": Table(Table(float))},
+    ),
+    "corpus": (
+        {"command": str, "corpus": str, **ADDED, "passages": int, "skipped": Table(int), "seconds": float},
+        {"command": str, "corpora": [CORPUS], "silent": Table(str)},
+        {"command": str, "corpus": str, "query": str, "hits": [PASSAGE], "seconds": float},
+    ),
+    "completion": {"shell": str, "script": str},
+    "schema": {"what": str, "schema": dict},
+    "study": ({"page": str}, {"study": str, "measured": int, "results": str, "page": str}, dict),
 }
-"""Command -> the shape of its `data`."""
+"""Command, or what a command writes -> the shape of its `data`."""
+
+WRITES: Mapping[str, str] = {"run": "event", "demo": "event"}
+"""Command -> the name in the `schema` of its answers, where that is not its own."""
 
 
 def schema(shape: Shape) -> dict[str, Any]:

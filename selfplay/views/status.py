@@ -38,6 +38,8 @@ class RunView:
     """The newest, oldest first."""
     evaluation: tuple[int, Summary] | None = None
     """Of the newest evaluation on held-out seeds: closed steps, figures."""
+    paused: bool = False
+    """Was the process that holds it asked to begin nothing new?"""
     cost: Mapping[str, float] | None = None
     """Of an accepted task of the newest closed steps (`cost.cost_of`); None where there is none, or nobody asked."""
 
@@ -59,6 +61,11 @@ class RunView:
         return "failed" if launch.how == "failed" else "stopped"
 
     @property
+    def shown(self) -> str:
+        """Its state on a screen: a running one may be paused."""
+        return "paused" if self.paused else self.state
+
+    @property
     def resumable(self) -> bool:
         """Would the same command play more?"""
         return self.state in ("stopped", "failed", "killed")
@@ -71,6 +78,7 @@ def run_data(view: RunView) -> dict[str, Any]:
         "name": view.name,
         "folder": view.folder,
         "state": view.state,
+        "paused": view.paused,
         "holder": view.holder,
         "game": status.run.game,
         "steps": view.steps,
@@ -138,7 +146,7 @@ def runs_table(views: Sequence[RunView], *, now: float) -> Table:
         ago = f"{duration(max(0.0, now - view.status.last_seen))} ago"
         table.add_row(
             Text(view.name),
-            view.state,
+            view.shown,
             f"{view.closed}/{view.steps}",
             share(proposals.valid, proposals.decided),
             share(attempts.passed, attempts.decided),
@@ -220,7 +228,7 @@ def _headline(view: RunView, *, now: float) -> Text:
     head = Text()
     head.append(view.name, style="bold")
     held = f" ({view.holder})" if view.holder is not None else ""
-    head.append(f" · {status.run.game} · {view.state}{held} · {view.closed}/{view.steps} steps")
+    head.append(f" · {status.run.game} · {view.shown}{held} · {view.closed}/{view.steps} steps")
     head.append(f" · weights v{status.policy_version}")
     seeds = ", ".join(f"{count} {split.replace('_', ' ')}" for split, count in sorted(status.num_seeds.items()))
     words = [f"last written {duration(max(0.0, now - status.last_seen))} ago"]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from selfplay.events import Event
-from selfplay.ledger import Reader, StepRow, Tally, control, watching
+from selfplay.ledger import Reader, StepRow, Tally, watching
 from selfplay.ledger.watching import Asked, Learnt, Recent, Spent
 from selfplay.types import Choice, record
 from selfplay.views.cost import cost_of, stage_seconds
@@ -73,8 +73,6 @@ class Watched:
     """(closed steps, figures), oldest first."""
     alarms: tuple[Warned, ...]
     """The newest, oldest first."""
-    paused: bool = False
-    """Was its process asked to begin nothing new?"""
 
     @property
     def window(self) -> tuple[StepRow, ...]:
@@ -124,7 +122,6 @@ class Gatherer:
                 Warned(**{name: getattr(alarm, name) for name in names}, fix=self._fixes.get(alarm.code, ""))
                 for alarm in alarms
             ),
-            paused=run.state == "running" and control.paused(reader.control(), run.status.launch),
         )
 
     def _take(self, last: int) -> None:
@@ -184,7 +181,6 @@ def watched_data(watched: Watched) -> dict[str, Any]:
     return {
         **run_data(watched.run),
         "ended": watched.ended,
-        "paused": watched.paused,
         "window": len(every),
         "roles": [
             {

@@ -114,8 +114,7 @@ def _head(watched: Watched, *, now: float, width: int) -> Lines:
     head = Text(" ")
     head.append(run.name, style="bold")
     held = f" ({run.holder})" if run.holder is not None else ""
-    state = "paused" if watched.paused else run.state
-    head.append(f" · {status.run.game} · {state}{held} · weights v{status.policy_version}")
+    head.append(f" · {status.run.game} · {run.shown}{held} · weights v{status.policy_version}")
     left = seconds_left(watched)
     ending = f" · about {duration(left)} left" if left is not None else ""
     ago = f"written {duration(max(0.0, now - status.last_seen))} ago"

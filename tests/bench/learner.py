@@ -43,6 +43,7 @@ from learner_data import PEER_SHAPES, SHAPES, examples, samples_of, text_of
 
 from selfplay.learner.batch import pack
 from selfplay.learner.options import Options
+from selfplay.learner.passes import collect
 from selfplay.learner.scoring import logprobs_of
 from selfplay.learner.trainer import Trainer
 from selfplay.policy.tokenizer import HFTokenizer
@@ -263,7 +264,7 @@ def compare_gradients(trainer: Trainer, peer: Any, *, samples: Sequence[Sample],
     old = logprobs_of(trainer.model, samples, work.parts, temperature=1.0)
     generator = torch.Generator().manual_seed(0)
     old = {i: logprobs + 0.1 * torch.randn(len(logprobs), generator=generator) for i, logprobs in old.items()}
-    ours = trainer._pass(dataclasses.replace(work, old=old))[0]
+    ours = collect(dataclasses.replace(work, old=old), trainer._master, room=trainer._room)[0]
     mine = {name: gradient.clone() for name, gradient in trainer._master.gradients.items()}
     trainer._master.zero_gradients()
     peer.micro_batch = 4

@@ -13,6 +13,7 @@ import pytest
 
 from selfplay.cli import main
 from tests import forked
+from tests.schemas import misfits_of_lines
 
 Typed = tuple[int, str, str]
 """Exit code, stdout, stderr."""
@@ -63,12 +64,13 @@ def with_replays(here: Path, replayed_run: Path) -> Path:
 
 @pytest.fixture
 def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Typed]:
-    """`typed("status", "toy")`: the command line, in this process."""
+    """`typed("status", "toy")`: the command line, in this process. Every answer in JSON is held against its schema."""
 
     def run(*words: str) -> Typed:
         capsys.readouterr()
         code = main(words)
         out, err = capsys.readouterr()
+        assert "--json" not in words or misfits_of_lines(out) == []
         return code, out, err
 
     return run
@@ -76,11 +78,12 @@ def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Typed]:
 
 @pytest.fixture
 def spawned() -> Callable[..., Typed]:
-    """`spawned("run", "demo")`: the command line, in a process of its own."""
+    """`spawned("run", "demo")`: the command line, in a process of its own. JSON is held against its schema here too."""
     code = "import sys; from selfplay.cli import main; sys.exit(main(sys.argv[1:]))"
 
     def run(*words: str, environ: Mapping[str, str] | None = None) -> Typed:
         done = forked.run(code, words, env={**os.environ, **(environ or {})})
+        assert "--json" not in words or misfits_of_lines(done.stdout) == []
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -26,7 +26,9 @@ def notes(here: Path) -> Path:
 
 def test_add_list_and_search(notes: Path, typed: Callable[..., Typed]) -> None:
     code, out, err = typed("corpus", "add", "notes", str(notes))
-    assert (code, err) == (0, "left out: 1 suffix (nothing reads files of this suffix), for example photo.png\n")
+    assert code == 0
+    assert err.startswith("left out: 1 suffix (nothing reads files of this suffix), for example photo.png\n")
+    assert "selfplay run search-quickstart -s game.corpus=notes --name notes\n" in err
     assert out.startswith("notes: 2 documents (2 new, 0 changed, 0 unchanged, 0 removed), 2 new")
     code, out, _ = typed("corpus", "ls")
     assert code == 0

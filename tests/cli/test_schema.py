@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from selfplay.cli import COMMANDS
 from selfplay.cli.schema import schema_of
 from selfplay.ledger import Ledger
-from selfplay.views.shapes import SHAPES
-from tests.schemas import misfits
+from selfplay.views.shapes import SHAPES, WRITES
+from tests.schemas import misfits, misfits_of_lines
 
 Typed = tuple[int, str, str]
 
@@ -58,6 +59,14 @@ WORDS = [
     ["init", "there"],
     ["show", "role", "echo_solver"],
     ["cp", "preset", "demo"],
+    ["why", "again", "TASK"],
+    ["frontier", "again"],
+    ["sql", "again"],
+    ["sql", "again", "select id, step, 0.5, null from tasks limit 2"],
+    ["check", "again"],
+    ["export", "again", "--format", "sft"],
+    ["completion", "bash"],
+    ["schema", "why"],
 ]
 
 
@@ -71,9 +80,44 @@ def test_every_answer_fits_the_schema_of_its_command(
     ids = {"PROPOSAL": proposal.id, "SEED": proposal.subject_id, "ATTEMPT": attempt.id, "TASK": attempt.subject_id}
     code, out, err = typed(*[ids.get(word, word) for word in words], "--json")
     assert code == 0, err
-    name = "config-answer" if words[0] == "config" else words[0]
-    answer = json.loads(out.splitlines()[-1])
-    assert list(misfits(answer, schema_of(name))) == []
+    assert misfits_of_lines(out) == []
+    assert json.loads(out.splitlines()[-1])["schema"] == f"selfplay.{words[0]}/1"
+
+
+def test_a_plan_fits(here: Path, spawned: Callable[..., Typed]) -> None:
+    code, out, err = spawned("run", "demo", "--plan", "--json")
+    assert code == 0, err
+    assert json.loads(out)["schema"] == "selfplay.plan/1"
+
+
+ELSEWHERE = {
+    "run": "test_run.py",
+    "demo": "test_run.py",
+    "pause": "test_steering.py",
+    "resume": "test_steering.py",
+    "set": "test_steering.py",
+    "eval": "test_eval.py",
+    "play": "test_play.py",
+    "replay": "test_replay.py",
+    "reverify": "test_reverify.py",
+    "doctor": "test_doctor.py",
+    "sandbox": "test_sandbox.py",
+    "corpus": "test_corpus.py",
+    "verify": "test_verify.py",
+}
+"""Commands whose answers are asked for, and held against their schema by the fixtures, where more is needed for it."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_schema_and_a_test_of_its_answer(name: str) -> None:
+    assert WRITES.get(name, name) in SHAPES
+    schema = schema_of("config-answer" if name == "config" else name)
+    assert schema["properties"]["schema"] == {"const": f"selfplay.{WRITES.get(name, name)}/1"}
+    if name not in {words[0] for words in WORDS}:
+        here = Path(__file__).parent
+        places = [here / ELSEWHERE[name]] if name in ELSEWHERE else here.parent.rglob("test_*.py")
+        texts = [text for place in places if f'"{name}"' in (text := place.read_text(encoding="utf-8"))]
+        assert any("--json" in text or "answered" in text for text in texts)
 
 
 def test_what_does_not_fit_is_found() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -47,6 +48,21 @@ def test_a_project_that_is_not_there_is_said_when_it_is_asked_for(tmp_path: Path
     session.project_folder = tmp_path / "none"
     with pytest.raises(NotFound, match="no folder"):
         _ = session.project
+
+
+def test_modules_of_the_project_can_be_named_while_a_command_runs(
+    here: Path, typed: Callable[..., tuple[int, str, str]]
+) -> None:
+    before = list(sys.path)
+    (here / "an_order_of_my_own.py").write_text("def first(history, seeds, **given):\n    return ()\n")
+    words = ["run", "demo", "--plan", "-s", "curriculum.choose=an_order_of_my_own:first"]
+    try:
+        assert typed(*words)[0] == 0
+        assert sys.path == before
+    finally:
+        sys.modules.pop("an_order_of_my_own", None)
+    code, _, err = typed("run", "demo", "--plan", "-s", "curriculum.choose=an_order_of_nobody:first")
+    assert (code, "No module named 'an_order_of_nobody'" in err) == (2, True)
 
 
 def test_words_go_to_stderr_and_what_is_silent_is_named(capsys: pytest.CaptureFixture[str]) -> None:

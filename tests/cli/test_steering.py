@@ -57,8 +57,12 @@ def test_a_process_is_paused_goes_on_and_ends(here: Path, spawned: Callable[...,
             assert code == 0, err
             assert json.loads(out)["data"] == {"action": action, "acted": True, "said": f"demo: {_SAID[action]}"}
             if action == "pause":
-                assert json.loads(spawned("watch", "demo", "--once", "--json")[1])["data"]["paused"] is True
-        assert spawned("set", "demo", "run.save_every=7")[0] == 0
+                for words in (["watch", "demo", "--once"], ["status", "demo"]):
+                    assert json.loads(spawned(*words, "--json")[1])["data"]["paused"] is True
+                for words in (["status"], ["status", "demo"], ["ls", "runs"], ["watch", "demo", "--once"]):
+                    assert "paused" in spawned(*words)[1], words
+                assert "resume    selfplay resume demo" in spawned("status")[2]
+        assert spawned("set", "demo", "run.save_every=7", "--json")[0] == 0
         assert spawned("stop", "demo", "--wait")[0] == 0
         assert process.wait(timeout=600) == 75, told.read_text()
     finally:

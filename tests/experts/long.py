@@ -16,6 +16,7 @@ by itself: it takes minutes a package.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -30,13 +31,14 @@ from selfplay.config import load
 from selfplay.events import Interrupt, ignore
 from selfplay.games.code.source import fetch
 from selfplay.games.code.swebench import Packed
+from selfplay.games.code.swebench import rows as rows_of
 from selfplay.ledger import Ledger, Reader, watching
 from selfplay.project import Project, find_project
 from selfplay.reverify import reverify
 from selfplay.types import record
 from selfplay.views.cost import cost_of
 from tests.experts.export import wrong_rows
-from tests.experts.players import half, in_stages, proposer, solver
+from tests.experts.players import half, in_stages, patient, proposer, solver
 from tests.experts.stage import Cast, left_by_us, scripted
 from tests.experts.stage import project as staged
 
@@ -64,23 +66,23 @@ class Row:
     """What did not hold, in sentences."""
 
 
-def played(source: str, *, sandbox: str, proposals: int) -> Row:
-    """Play a package, and try what is made of it."""
+def played(source: str, *, sandbox: str, proposals: int, rows_to: Path | None = None) -> Row:
+    """Play a package, and try what is made of it; rows of SWE-bench are added to the file `rows_to`."""
     began = time.monotonic()
     shipped = find_project(explicit=Path(__file__).parents[2])
     clean = fetch(source, cache=cache_folder()).root
     cast = Cast(
-        proposers={f"expert{nth}": (proposer, in_stages)[nth % 2](STRIDE * nth) for nth in range(proposals)},
-        solvers={"expert": solver(clean), "half": half(clean)},
+        proposers={f"expert{nth}": patient((proposer, in_stages)[nth % 2](STRIDE * nth)) for nth in range(proposals)},
+        solvers={"expert": patient(solver(clean)), "half": patient(half(clean))},
     )
     with tempfile.TemporaryDirectory() as made, scripted(cast):
-        at = staged(Path(made), shipped, turns=40)
+        at = staged(Path(made), shipped, seconds=1800.0, turns=40)
         folder = Path(made) / "runs" / "long"
         config = load("code-agent", project=at, sets=_sets(source, sandbox, proposals), environ={})
         execute(config, project=at, folder=folder, observe=ignore, interrupt=Interrupt())
         with Ledger.read(folder) as ledger:
             row = _row(source, ledger, began=began)
-        return _tried(row, folder, at, sandbox=sandbox)
+        return _tried(row, folder, at, sandbox=sandbox, rows_to=rows_to)
 
 
 def _sets(source: str, sandbox: str, proposals: int) -> list[str]:
@@ -123,7 +125,7 @@ def _row(source: str, ledger: Reader, *, began: float) -> Row:
     )
 
 
-def _tried(row: Row, folder: Path, at: Project, *, sandbox: str) -> Row:
+def _tried(row: Row, folder: Path, at: Project, *, sandbox: str, rows_to: Path | None) -> Row:
     """What is left of the run, the bugs once more, and the exported rows."""
     wrong = [*row.wrong, *(f"sandbox {name} is left" for name in left_by_us(sandbox))]
     again = reverify(folder, project=at, tasks=True, say=lambda text: None)
@@ -135,6 +137,9 @@ def _tried(row: Row, folder: Path, at: Project, *, sandbox: str) -> Row:
         repository=fetch(row.source, cache=cache_folder()), requirements=("pytest",), created_at="2026-01-01T00:00:00Z"
     )
     count, bad = wrong_rows(tasks, packed=packed)
+    if rows_to is not None:
+        with rows_to.open("a") as file:
+            file.writelines(json.dumps(one) + "\n" for one in rows_of(tasks, packed=packed))
     return replace(row, counts={**row.counts, "rows": count}, wrong=(*wrong, *bad))
 
 
@@ -156,11 +161,12 @@ def main() -> int:
     parser.add_argument("--proposals", type=int, default=10)
     parser.add_argument("--least", type=int, default=30)
     parser.add_argument("--children", type=int, default=5)
+    parser.add_argument("--rows", type=Path, help="a file that the rows of SWE-bench are added to")
     parser.add_argument("sources", nargs="*", default=SOURCES)
     asked = parser.parse_args()
     rows: list[Row] = []
     for source in asked.sources:
-        rows.append(played(source, sandbox=asked.sandbox, proposals=asked.proposals))
+        rows.append(played(source, sandbox=asked.sandbox, proposals=asked.proposals, rows_to=asked.rows))
         print(f"{source}: {rows[-1].counts}, refused {rows[-1].reasons}", *rows[-1].wrong, sep="\n  ", flush=True)
     print(table(rows))
     first, second = (sum(row.counts.get(name, 0) for row in rows) for name in ("first order", "children"))

@@ -17,6 +17,8 @@ from tests.experts.inject import GONE, functions
 
 HALF = "return NotImplemented"
 """What a half-hearted solver leaves in the place of a body."""
+LATE = "[no end within "
+"""How a tool says that a call was not ended in its time."""
 RESET = "Stage WEAKEN: the folder was reset"
 """What is said where the first stage is over."""
 PROGRAM = Path(__file__).with_name("inject.py").read_text()
@@ -118,6 +120,19 @@ def half(clean: Path) -> Player:
         if turn == 1 and edit["old"].endswith(GONE):
             return called("edit", **{**edit, "new": edit["old"].removesuffix(GONE) + HALF})
         return called("submit")
+
+    return reply
+
+
+def patient(player: Player) -> Player:
+    """The player, who makes a call again that did not end in its time, as on a machine that does much else."""
+
+    def reply(turn: int, said: str) -> str:
+        last = re.split(r"^I am \w+\.$", said, flags=re.MULTILINE)[-1]
+        own = re.search(r"<tool_call>\n.*?\n</tool_call>|<tool: .*?^</tool>$", last, re.DOTALL | re.MULTILINE)
+        if own is not None and LATE in last[own.end() :]:
+            return own[0]
+        return player(turn - said.count(LATE), said)
 
     return reply
 

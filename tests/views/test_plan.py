@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from selfplay.views.plan import PlanRow, plan_data, plan_table
+from selfplay.views.plan import PlanRow, differences, differences_table, plan_data, plan_table
 
 ROWS = (
     PlanRow(section="play", name="game", value="code"),
@@ -25,3 +25,28 @@ def test_rows_of_a_section_stand_together() -> None:
 
 def test_the_plan_as_json() -> None:
     assert plan_data(ROWS)[1] == {"section": "play", "name": "proposals", "value": "P = 4 a seed", "note": "80 in all"}
+
+
+TEXT = """# Head | of | no | table
+#
+#   what  | paper | here    | why
+#   batch | 256   | 16      | two cores
+#   noise | four  | what a  | drawn by
+#         |       | search  | a key
+#
+#   a | b | c | d
+[run]
+"""
+
+
+def test_a_preset_s_differences_stand_in_a_table_of_its_comments() -> None:
+    found = differences(TEXT)
+    assert [(one.what, one.paper, one.ours, one.reason) for one in found] == [
+        ("batch", "256", "16", "two cores"),
+        ("noise", "four", "what a search", "drawn by a key"),
+    ]
+    to = io.StringIO()
+    Console(file=to, width=80).print(differences_table(found))
+    head, first, _ = to.getvalue().splitlines()
+    assert head.split() == ["not", "as", "published", "paper", "ours", "reason"]
+    assert first.split() == ["batch", "256", "16", "two", "cores"]

@@ -110,7 +110,7 @@ def test_every_terminal_is_filled_and_none_is_overrun(watched: Watched, width: i
 
 
 def test_a_paused_run_says_so(watched: Watched) -> None:
-    paused = replace(watched, paused=True)
+    paused = replace(watched, run=replace(watched.run, paused=True))
     rows = [row.plain for row in lines(paused, now=0.0, width=80, height=None, selected=None)]
     assert " · paused" in rows[0]
     assert watched_data(paused)["paused"] is True
