@@ -8,14 +8,13 @@ Not here: what is owed inside a step (each stage asks the ledger itself).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from selfplay import saves
+from selfplay import credit, saves
 from selfplay.batches import batch_again
-from selfplay.credit import credited
 from selfplay.errors import RunFailed
 from selfplay.events import Event
 from selfplay.saves import retained
@@ -23,35 +22,16 @@ from selfplay.types import Save, Seed, Update
 from selfplay.warmup import warm_step
 
 if TYPE_CHECKING:
-    from selfplay.learner import Learner
-    from selfplay.ledger import Reader
-    from selfplay.loop import Run, Settings
-    from selfplay.policy import Policy
+    from selfplay.loop import Run
 
 T = TypeVar("T")
 
 
-class Site(Protocol):
+class Site(credit.Site, Protocol):
     """Where recorded updates are applied again: a run, or a replay, which only reads."""
 
     @property
-    def settings(self) -> Settings: ...
-
-    @property
     def folder(self) -> Path: ...
-
-    @property
-    def ledger(self) -> Reader: ...
-
-    @property
-    def learner(self) -> Learner: ...
-
-    @property
-    def policy(self) -> Policy: ...
-
-    async def on_torch(self, job: Callable[[], T]) -> T:
-        """Run `job` on the torch thread."""
-        ...
 
 
 async def seeds(run: Run) -> Sequence[Seed]:
@@ -180,7 +160,7 @@ async def play_again(site: Site, update: Update) -> Update:
     trajectories = site.ledger.trajectories_by_id(update.trajectory_ids)
     groups = site.ledger.groups(update.step)
     batch = batch_again(update, trajectories, groups, temperature=site.settings.temperature)
-    batch = await credited(site, batch, groups)
+    batch = await credit.credited(site, batch, groups)
     return await site.on_torch(lambda: site.learner.update(batch, recorded=update))
 
 

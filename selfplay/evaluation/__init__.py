@@ -7,6 +7,7 @@
     external   what others made: QuixBugs, HumanEval, SWE-bench rows; `written` whole programs, `bringing` all of them
     mechanism  bugs by another mechanism than the warm-up's; `making` a study's tasks of them
     planted    bugs that somebody named, proved as tasks
+    rows       how files of rows are read
     issues     tasks told by what people wrote of them, in the place of what tests lost
 
 Both ways play the same stints, so a run's own evaluation and `selfplay eval RUN@STEP` sample the same tokens.

@@ -26,6 +26,7 @@ from typing import Any
 
 from selfplay.errors import NotFound, NotReady, UserError
 from selfplay.evaluation.planted import Plant
+from selfplay.evaluation.rows import rows_of
 from selfplay.games.code import patches
 from selfplay.games.code.source import fetch, is_test
 from selfplay.games.code.survey import functions_of
@@ -61,7 +62,7 @@ def kind_of(path: Path) -> str:
     if path.is_dir():
         return "quixbugs" if (path / PROGRAMS).is_dir() else ""
     try:
-        row = next(_rows(path))[1]
+        row = next(rows_of(path, hint=HINT))[1]
     except (UserError, NotReady, NotFound, StopIteration):
         return ""
     if not isinstance(row, dict) or "schema" in row:
@@ -88,28 +89,6 @@ def read(path: Path, *, cache: Path) -> tuple[Brought, ...]:
     raise UserError(f"{path} is of no layout that is known", hint=HINT)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number of the line or row, what it holds)."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no text in UTF-8: {error}", hint=HINT) from error
-    except OSError as error:
-        raise NotReady(f"cannot read {path}: {error.strerror}", hint=f"look: ls -ld {path}") from error
-    if text.lstrip()[:1] == "[":
-        try:
-            yield from enumerate(json.loads(text), start=1)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is no JSON array: {error}", hint=HINT) from error
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}, line {number} is no JSON: {error}", hint=HINT) from error
-
-
 def _text(row: Any, key: str, *, path: Path, number: int) -> str:
     value = row.get(key) if isinstance(row, dict) else None
     if not isinstance(value, str) or not value:
@@ -121,7 +100,7 @@ def _swebench(path: Path, *, cache: Path) -> Iterator[Brought]:
     """The rows by their source, in the file's order."""
     plants: dict[str, list[Plant]] = {}
     left_out: dict[str, dict[str, str]] = {}
-    for number, row in _rows(path):
+    for number, row in rows_of(path, hint=HINT):
         name = _text(row, "instance_id", path=path, number=number)
         if "source" not in row or "bug_patch" not in row:
             raise UserError(
@@ -235,7 +214,7 @@ def _humaneval(path: Path, *, cache: Path) -> Brought:
     plants: list[Plant] = []
     prompts: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    for number, row in _rows(path):
+    for number, row in rows_of(path, hint=HINT):
         prompt, test, entry = (_text(row, key, path=path, number=number) for key in ("prompt", "test", "entry_point"))
         name = str(row.get("task_id") or f"row {number}")
         if not isinstance(row.get("canonical_solution"), str):

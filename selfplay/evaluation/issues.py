@@ -15,17 +15,17 @@ Example:
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from selfplay import parts
 from selfplay.config import Config
-from selfplay.errors import NotFound, NotReady, UserError
+from selfplay.errors import UserError
 from selfplay.evaluation.grounds import Ground
+from selfplay.evaluation.rows import rows_of
 from selfplay.evaluation.stints import HeldOut
 from selfplay.project import Project
 from selfplay.types import Task, digest, task_id
@@ -77,7 +77,9 @@ def read(path: Path) -> Mapping[str, str]:
         UserError: a line is none, or two of them are of one task.
     """
     found: dict[str, str] = {}
-    for number, row in _rows(path):
+    for number, row in rows_of(path, hint=_HINT):
+        if not isinstance(row, dict):
+            raise UserError(f"{path}, line {number} is no JSON object", hint=_HINT)
         place = f"{path}, line {number}"
         name, text = (_first(row, columns) for columns in (NAMES, TEXTS))
         if not name or not text:
@@ -86,28 +88,6 @@ def read(path: Path) -> Mapping[str, str]:
         if found.setdefault(name, text) != text:
             raise UserError(f"{place}: {name} had another issue before", hint="keep one of them")
     return found
-
-
-def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Each with the number of its line."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError as error:
-        raise NotFound(f"no file {path}", hint=_HINT) from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no text: {error}", hint=_HINT) from error
-    except OSError as error:
-        raise NotReady(f"cannot read {path}: {error.strerror}", hint=f"look: ls -ld {path}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}, line {number} is no JSON: {error}", hint=_HINT) from error
-        if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number} is no JSON object", hint=_HINT)
-        yield number, row
 
 
 def _first(row: Mapping[str, Any], columns: tuple[str, ...]) -> str:

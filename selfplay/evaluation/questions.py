@@ -17,12 +17,12 @@ Whatever is wrong is said with the number of its line (of its row in an array). 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selfplay.errors import NotFound, NotReady, UserError
+from selfplay.errors import NotReady, UserError
+from selfplay.evaluation.rows import rows_of
 from selfplay.retrieval import Passage
 from selfplay.types import digest, record
 
@@ -55,7 +55,7 @@ class Questions:
 def is_questions(path: Path) -> bool:
     """Does the file's first row look like a question? False where it cannot be read at all."""
     try:
-        _, row = next(_rows(path))
+        _, row = next(rows_of(path, hint=_HINT))
     except (UserError, NotReady, StopIteration):
         return False
     return isinstance(row, dict) and ("question" in row or "Question" in row) and "schema" not in row
@@ -71,7 +71,7 @@ def read(path: Path) -> Questions:
     """
     found: dict[str, Asked] = {}
     unanswerable = 0
-    for number, row in _rows(path):
+    for number, row in rows_of(path, hint=_HINT):
         try:
             asked = _asked(row)
         except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -86,36 +86,6 @@ def read(path: Path) -> Questions:
     if not found:
         raise UserError(f"{path} holds no question that has an answer", hint=_HINT)
     return Questions(asked=tuple(found.values()), unanswerable=unanswerable)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number of the line, what it holds); of a file that is one array, (number of the row, row)."""
-    text = _text(path)
-    if text.lstrip()[:1] == "[":
-        try:
-            rows = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is no JSON array: {error}", hint=_HINT) from error
-        yield from enumerate(rows, start=1)
-        return
-    # note: not `splitlines`, which ends lines at characters that JSON may hold in a string.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}, line {number} is no JSON: {error}", hint=_HINT) from error
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise NotFound(f"no file {path}", hint=_HINT) from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no text in UTF-8: {error}", hint=_HINT) from error
-    except OSError as error:
-        raise NotReady(f"cannot read {path}: {error.strerror}", hint=f"look: ls -ld {path}") from error
 
 
 def _asked(row: Any) -> Asked | None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from selfplay.cache import cache_folder
 from selfplay.config import Config
-from selfplay.errors import NotFound, NotReady, UserError
+from selfplay.errors import UserError
+from selfplay.evaluation.rows import text_of
 from selfplay.evaluation.stints import HeldOut
 from selfplay.mix import alone, games_of
 from selfplay.parts import source_of
@@ -100,7 +101,7 @@ def read(path: Path) -> TaskFile:
     made: TaskFile | None = None
     tasks: dict[str, Task] = {}
     seeds: dict[str, Seed] = {}
-    for number, text in enumerate(_lines(path), start=1):
+    for number, text in enumerate(text_of(path, hint=_HINT).split("\n"), start=1):
         if not text.strip():
             continue
         place = f"{path}, line {number}"
@@ -131,17 +132,6 @@ def read(path: Path) -> TaskFile:
 
 
 _HINT = "write one: selfplay export RUN --format tasks --held-out --to FILE"
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError as error:
-        raise NotFound(f"no file {path}", hint=_HINT) from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no text: {error}", hint=_HINT) from error
-    except OSError as error:
-        raise NotReady(f"cannot read {path}: {error.strerror}", hint=f"look: ls -ld {path}") from error
 
 
 def _row(row: Any) -> tuple[TaskFile, Task, Seed]:
