@@ -237,7 +237,11 @@ async def _run(
         )
     if done.report is None:
         said = (done.result.stderr.strip() or done.result.stdout.strip()).splitlines()
-        raise UserError(f"the tests of `{name}` cannot be run: {said[-1] if said else 'pytest left no report'}")
+        raise UserError(
+            f"the tests of `{name}` cannot be run: pytest left no report and ended with {done.result.exit_code}, its "
+            f"last words: {said[-1] if said else 'none'}",
+            hint="137 says that memory was short, here or in the sandbox; look at the suite by itself: pytest",
+        )
     try:
         report = parse(done.report)
         calls = json.loads(done.calls) if done.calls else {}
