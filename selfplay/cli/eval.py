@@ -83,12 +83,7 @@ def command(
     if session.json:
         session.claim_stdout()
     wanted = _ks(ks, attempts)
-    chosen = [
-        _endpoint(text, model=model, tokenizer=tokenizer)
-        if text.startswith(("http://", "https://"))
-        else target_of(text, project=session.project)
-        for text in targets
-    ]
+    chosen = [_chosen(text, model=model, tokenizer=tokenizer, project=session.project) for text in targets]
     from selfplay.evaluation.issues import told
     from selfplay.evaluation.measure import Ask, measure
     from selfplay.views.observers import PlainObserver
@@ -110,15 +105,20 @@ def command(
         where = told(where, Path(issues), configs=configs, project=session.project)
     with PlainObserver(sys.stderr, run=where.words) as observe:
         found = measure(chosen, where, ask, project=session.project, observe=observe)
+    _tell(session, found, where, attempts=attempts, ks=wanted)
+    return 0
+
+
+def _tell(session: Session, found: Sequence[Measured], where: Ground, *, attempts: int, ks: Sequence[int]) -> None:
+    """What was measured: for people, or for programs."""
     run = where.folder.name if where.folder is not None else None
     if session.json:
-        session.answer("eval", data(found, where, attempts=attempts, ks=wanted), run=run)
-        return 0
-    session.data.write("".join(f"{line}\n" for line in lines(found, where, attempts=attempts, ks=wanted)))
+        session.answer("eval", data(found, where, attempts=attempts, ks=ks), run=run)
+        return
+    session.data.write("".join(f"{line}\n" for line in lines(found, where, attempts=attempts, ks=ks)))
     for one in found:
         if one.kept is not None:
             session.say(f"{one.target.words}: {'found' if one.stored else 'kept'} in {one.kept}")
-    return 0
 
 
 def _holds_questions(text: str) -> bool:
@@ -196,6 +196,17 @@ def target_of(text: str, *, project: Project) -> Target:
                 models = ", ".join(ALIASES)
                 raise NotFound(error.message, hint=f"{error.hint}; models: {models}, {TOY} or a folder") from error
     return Target(words=text, kind="model", name=text)
+
+
+def _chosen(text: str, *, model: str | None, tokenizer: str | None, project: Project) -> Target:
+    """A run, one of its saves, a model or an endpoint.
+
+    Raises:
+        NotFound, UserError: as `_endpoint` and `target_of`.
+    """
+    if text.startswith(("http://", "https://")):
+        return _endpoint(text, model=model, tokenizer=tokenizer)
+    return target_of(text, project=project)
 
 
 def _endpoint(text: str, *, model: str | None, tokenizer: str | None) -> Target:

@@ -7,10 +7,12 @@ with weights whose roles do not learn (`trainer.Trainer` with an empty batch).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from selfplay.errors import UserError
 from selfplay.learner import weights
+from selfplay.learner.bare import bare
 from selfplay.types import Batch, Example, Phase, Sample, Save, Update
 
 SKIPPED = "nobody learns: the replies are an endpoint's"
@@ -42,24 +44,15 @@ class Spectator:
         """
         if batch.samples:
             raise UserError(f"{len(batch.samples)} samples are to be learnt from, and there is no learner")
-        return Update(
+        nothing = bare(
+            (),
             step=batch.step,
             phase=batch.phase,
             policy_version=0,
-            trajectory_ids=(),
-            advantages=(),
-            partition=(),
-            old_logprobs=(),
-            lr=0.0,
             weights_digest=self.weights_digest(),
-            reference_digest=None,
             fingerprint=self.fingerprint,
-            loss=0.0,
-            grad_norm=0.0,
-            tokens=0,
-            seconds=0.0,
-            skipped=SKIPPED,
         )
+        return replace(nothing, skipped=SKIPPED)
 
     def logprobs(self, samples: Sequence[Sample], *, temperature: float) -> tuple[tuple[float, ...], ...]:
         """Always refused.

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from selfplay.errors import RunFailed, UserError
 from selfplay.learner import lora, weights
+from selfplay.learner.bare import bare
 from selfplay.learner.batch import Row, informative, num_trained, partition
 from selfplay.learner.examples import demonstrations
 from selfplay.learner.fit import fingerprint, fitting, traits_of
@@ -323,27 +324,18 @@ class Trainer:
 
     def _bare(self, samples: Sequence[Sample], *, step: int, phase: Phase) -> Update:
         """The record of an update that did nothing: what every update has."""
-        return Update(
+        return bare(
+            samples,
             step=step,
             phase=phase,
             policy_version=self._policy_version,
-            trajectory_ids=tuple(sample.trajectory_id for sample in samples),
-            advantages=tuple(sample.advantage for sample in samples),
-            partition=(),
-            old_logprobs=(),
-            lr=0.0,
             weights_digest=self.weights_digest(),
-            reference_digest=None,
             fingerprint=self.fingerprint,
-            loss=0.0,
-            grad_norm=0.0,
-            tokens=0,
-            seconds=0.0,
         )
 
     def _skipped(self, batch: Batch, *, why: str) -> Update:
-        bare = self._bare(batch.samples, step=batch.step, phase=batch.phase)
-        return replace(bare, skipped=why, metrics=left_out(batch.samples, ()))
+        nothing = self._bare(batch.samples, step=batch.step, phase=batch.phase)
+        return replace(nothing, skipped=why, metrics=left_out(batch.samples, ()))
 
 
 def _owner(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -13,38 +12,16 @@ from hypothesis import strategies as st
 
 from selfplay.batches import sample_of
 from selfplay.errors import UserError
-from selfplay.policy import Completion, Policy, PolicyCapabilities, Request, Tokenizer
+from selfplay.policy import Request
 from selfplay.rollout import Player
 from selfplay.rollout.talk import BROKEN
 from selfplay.sandbox import SandboxInfraError
 from selfplay.tools import Call
 from selfplay.types import Stop, Trajectory, play_id
+from tests.overheard import Overheard
 from tests.rollout.counter import Counter, Form, place, played, player, role, scripted, written
 
 FORMS: tuple[Form, ...] = ("fenced", "json")
-
-
-@dataclass
-class Overheard:
-    """A policy that remembers what it was asked."""
-
-    inner: Policy
-    asked: list[Request] = field(default_factory=list)
-
-    @property
-    def capabilities(self) -> PolicyCapabilities:
-        return self.inner.capabilities
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.inner.tokenizer
-
-    async def sample(self, request: Request) -> Completion:
-        self.asked.append(request)
-        return await self.inner.sample(request)
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
 
 
 def counts(form: Form, to: int = 3) -> list[str]:

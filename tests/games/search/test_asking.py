@@ -10,36 +10,18 @@ import pytest
 from selfplay.errors import RunFailed
 from selfplay.games.search.asking import TEMPERATURE, PolicyAsks
 from selfplay.games.search.records import AskFailed, Said
-from selfplay.policy import Completion, PolicyCapabilities, Request, Tokenizer
 from selfplay.policy.scripted import ScriptedPolicy
 from tests.games.search.ground import TOKENIZER, role, scripted
+from tests.overheard import Overheard
 
 
-class Overheard:
-    """A policy that remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.inner = scripted(lambda prompt: f"{len(prompt)}")
-        self.asked: list[Request] = []
-
-    @property
-    def capabilities(self) -> PolicyCapabilities:
-        return self.inner.capabilities
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self.inner.tokenizer
-
-    async def sample(self, request: Request) -> Completion:
-        self.asked.append(request)
-        return await self.inner.sample(request)
-
-    async def aclose(self) -> None:
-        """Nothing."""
+def overheard() -> Overheard:
+    """It says how long its prompt was."""
+    return Overheard(scripted(lambda prompt: f"{len(prompt)}"))
 
 
 def test_a_reply_is_seeded_by_the_key_alone() -> None:
-    policy, asks = Overheard(), PolicyAsks(role("search_solver_short"))
+    policy, asks = overheard(), PolicyAsks(role("search_solver_short"))
     asks.bind(policy, seed=7)
 
     async def main() -> list[Said]:
