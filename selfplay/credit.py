@@ -2,7 +2,9 @@
 
 The learner itself scores the known answer before each reply, with the weights before the step, so nothing of it is
 recorded: a step that is applied again scores it again, and gets the same bits where its update does. Groups are those
-of the ledger. One whose outcomes do not differ teaches nothing here either, other than in IGPO.
+of the ledger. One whose outcomes do not differ is learnt from by its turns alone, as in IGPO, whose point that is: its
+advantages in the ledger are 0, and it counts as informative. That its turns gained something shows only when they are
+scored; where none did, the learner finds nothing in it.
 
 Not here: the formula (`learner.credit`), what the known answer of a task is (`games.gold`).
 """
@@ -14,8 +16,10 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from selfplay.games import Cast
 from selfplay.games.gold import Gold, gold_of
 from selfplay.learner.credit import gains_of, turn_advantages
+from selfplay.stages import Played
 from selfplay.types import Batch, Group, Sample
 
 if TYPE_CHECKING:
@@ -45,6 +49,33 @@ class Site(Protocol):
     async def on_torch(self, job: Callable[[], T]) -> T:
         """Run `job` on the torch thread."""
         ...
+
+
+def teaching(groups: Iterable[Group], plays: Iterable[Played], credit: Cast | None) -> tuple[Group, ...]:
+    """The groups; those that turns teach are informative: two plays can be learnt from, one of them by several replies.
+
+    Plays that a limit ended carry no loss, and do not count.
+    """
+    roles = set() if credit is None else {role.name for role in credit.roles.values()}
+    replies = {
+        played.trajectory.id: sum(turn.sampled for turn in played.trajectory.turns)
+        for played in plays
+        if played.trajectory.role in roles and not played.trajectory.stop.truncated
+    }
+
+    def teaches(group: Group) -> bool:
+        own = [replies[one] for one in group.trajectory_ids if replies.get(one)]
+        return len(own) > 1 and max(own) > 1
+
+    return tuple(
+        replace(group, informative=True) if group.role in roles and not group.informative and teaches(group) else group
+        for group in groups
+    )
+
+
+def by_turns(groups: Iterable[Group]) -> int:
+    """How many of the groups of `teaching` their turns alone teach."""
+    return sum(group.informative and not any(group.advantages) for group in groups)
 
 
 async def credited(site: Site, batch: Batch, groups: Iterable[Group]) -> Batch:

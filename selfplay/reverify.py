@@ -1,8 +1,9 @@
 """Stored attempts, judged again by today's verifier, without sampling: whose verdict is another one now?
 
-Covered: every attempt of play that has a verdict, or the newest ones; and, for the code game, every task's bug: the
-clean function must pass and the buggy one fail. Recorded verdicts are final, since weights were learnt from them, so
-nothing is rewritten: what changed is returned, and one alarm says how much. The writer's lock is held meanwhile.
+Covered: every attempt of play that has a verdict, or the newest ones, of a mix each by its own game; and the bugs of
+the game `code`, alone or mixed: the clean function must pass and the buggy one fail. Recorded verdicts are final, since
+weights were learnt from them, so nothing is rewritten: what changed is returned, and one alarm says how much. The
+writer's lock is held meanwhile.
 
 Not here: proposals, attempts on the dev set, sampling again and the learner (`replay`), words (`cli.reverify`).
 """
@@ -23,8 +24,10 @@ from selfplay import parts
 from selfplay.config import Config, from_run
 from selfplay.config.settings import affects_results
 from selfplay.errors import NotReady, UserError
+from selfplay.evaluation.tasks import source_in_words
 from selfplay.events import Event
 from selfplay.games import Game
+from selfplay.games.mixed import MixedGame
 from selfplay.ledger import Ledger, Reader
 from selfplay.project import Project
 from selfplay.types import Task, Trajectory, Verdict, record
@@ -135,7 +138,7 @@ async def _reverify(
             return await _attempts(game, reader, limit=limit, workers=workers, tries=config.play.tries, say=say)
         except ValueError as error:
             raise UserError(
-                f"what run `{reader.folder.name}` recorded does not fit its source {config.game.source}: {error}",
+                f"what run `{reader.folder.name}` recorded does not fit its source {source_in_words(config)}: {error}",
                 hint="give the source back the content that it was played with",
             ) from error
 
@@ -195,7 +198,9 @@ def stored_attempts(reader: Reader, *, limit: int | None = None) -> list[tuple[T
 
 
 async def _tasks(game: Game, reader: Reader, *, limit: int | None, workers: asyncio.Semaphore, say: Say) -> Reverified:
-    if game.name != "code":
+    played = game.games if isinstance(game, MixedGame) else (game,)
+    code = next((one for one in played if one.name == "code"), None)
+    if code is None:
         raise UserError(
             f"the game `{game.name}` has no bugs to prove again", hint=f"selfplay reverify {reader.folder.name}"
         )
@@ -203,14 +208,15 @@ async def _tasks(game: Game, reader: Reader, *, limit: int | None, workers: asyn
     from selfplay.games.code.rejudge import Proof, proved
     from selfplay.sandbox import SandboxInfraError
 
-    assert isinstance(game, CodeGame | TreeGame)
+    assert isinstance(code, CodeGame | TreeGame)
     # note: dev tasks are of step -1.
-    stored = [task for step in range(-1, reader.open_step() + 1) for task in reader.tasks(step)]
+    steps = range(-1, reader.open_step() + 1)
+    stored = [task for step in steps for task in reader.tasks(step) if task.game == code.name]
     stored = stored if limit is None else stored[len(stored) - min(limit, len(stored)) :]
 
     async def one(task: Task) -> Proof | SandboxInfraError:
         try:
-            return await proved(game, task)
+            return await proved(code, task)
         except SandboxInfraError as error:
             return error
 

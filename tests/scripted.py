@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from selfplay import parts
 from selfplay.cache import cache_folder
 from selfplay.config import Config, load
 from selfplay.events import ignore
-from selfplay.games import Game
+from selfplay.games import Game, MakesTasks
 from selfplay.games.code.mutate import mutations
 from selfplay.ledger import Ledger
 from selfplay.project import Project
@@ -72,18 +73,21 @@ def cache(folder: Path) -> Path:
     return own
 
 
-def settings(source: Path, project: Project) -> Config:
+def settings(source: Path, project: Project, *sets: str) -> Config:
     """The quickstart's settings on another source, without a warm-up."""
-    sets = [f"game.source={source}", "sandbox.kind=bubblewrap", "warmup.steps=0", "game.held_out=0.0"]
-    return load("quickstart", project=project, sets=sets)
+    own = [f"game.source={source}", "sandbox.kind=bubblewrap", "warmup.steps=0", "game.held_out=0.0"]
+    return load("quickstart", project=project, sets=[*own, *sets])
 
 
-def play(folder: Path, *, source: Path, project: Project) -> Config:
-    """One step: a bug in each function, each attempted twice, by the repair and by another bug; nothing is learnt."""
-    config = settings(source, project)
+def play(folder: Path, *sets: str, source: Path, project: Project) -> Config:
+    """One step: a bug in each function, each attempted twice, by the repair and by another bug; nothing is learnt.
+
+    Where `sets` mix `search` in, each of its seeds, as a sentence with a blank, is answered rightly and wrongly.
+    """
+    config = settings(source, project, *sets)
     config.write(folder)
     values = config.values()
-    with Ledger.create(folder, config_digest=config.digest, config=values, seed=0, game="code") as ledger:
+    with Ledger.create(folder, config_digest=config.digest, config=values, seed=0, game=config.run.game) as ledger:
         asyncio.run(_play(config, project, ledger))
     return config
 
@@ -95,9 +99,16 @@ async def _play(config: Config, project: Project, ledger: Ledger) -> None:
         seeds = await game.seeds()
         ledger.append(*seeds)
         for seed in seeds:
-            task, bug = await _minted(game, seed, config, ledger)
-            for index, reply in enumerate(_replies(seed, bug)):
-                attempt = said(reply, stage="attempt", subject=task.id, index=index, config=config)
+            if seed.game == "search":
+                given = await cast(MakesTasks, game).given(seed)
+                assert given is not None
+                ledger.append(given)
+                task, replies = given, (seed.payload["answer"], "nobody")
+            else:
+                task, bug = await _minted(game, seed, config, ledger)
+                replies = tuple(_replies(seed, bug))
+            for index, reply in enumerate(replies):
+                attempt = said(reply, stage="attempt", subject=task.id, index=index, config=config, game=seed.game)
                 ledger.append(attempt, await game.judge(attempt, task))
 
 
@@ -121,9 +132,9 @@ def _replies(seed: Seed, repair: str) -> Iterator[str]:
     yield f"{number}|{indent}raise ValueError({seed.payload['qualname']!r})"
 
 
-def said(reply: str, *, stage: Stage, subject: str, index: int, config: Config) -> Trajectory:
+def said(reply: str, *, stage: Stage, subject: str, index: int, config: Config, game: str = "code") -> Trajectory:
     """A reply as a rollout would have recorded it."""
-    role = "injector" if stage == "propose" else "repairer"
+    role = "injector" if stage == "propose" else "repairer" if game == "code" else "search_solver_short"
     where = {"step": 0, "stage": stage, "role": role, "subject_id": subject, "index": index, "attempt": 0}
     turns = (
         Turn(speaker="prompt", token_ids=(1,), text="?"),

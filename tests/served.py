@@ -27,7 +27,7 @@ class Served:
 
 
 @contextmanager
-def serving(reply: Callable[[dict[str, Any]], Answer]) -> Iterator[Served]:
+def serving(reply: Callable[[dict[str, Any]], Answer], *, path: str = "/v1/completions") -> Iterator[Served]:
     served = Served()
 
     class Handler(BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ def serving(reply: Callable[[dict[str, Any]], Answer]) -> Iterator[Served]:
             served.asked.append(body)
             served.keys.append(self.headers.get("Authorization"))
             status, answer = served.first.pop(0) if served.first else reply(body)
-            status, answer = (404, {}) if self.path != "/v1/completions" else (status, answer)
+            status, answer = (404, {}) if self.path != path else (status, answer)
             data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))

@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from selfplay import credit, parts
+from selfplay.build import execute
 from selfplay.config import load
 from selfplay.errors import RunFailed, UserError
+from selfplay.events import Interrupt, ignore
 from selfplay.games import Cast
 from selfplay.games.gold import Gold, gold_of
 from selfplay.learner.credit import gains_of, turn_advantages
@@ -24,7 +26,14 @@ from selfplay.ledger import Ledger
 from selfplay.plan import plan
 from selfplay.policy.scripted import ScriptedPolicy
 from selfplay.project import Project
-from selfplay.types import Batch, Group, Role, Sample, Seed, Task, Tools, task_id
+from selfplay.stages import Played
+from selfplay.types import Batch, Group, Role, Sample, Seed, Stop, Task, Tools, Trajectory, Turn, Verdict, task_id
+from tests.experts.players import in_turn
+from tests.experts.search_players import proposer
+from tests.experts.search_stage import SearchCast, config
+from tests.experts.search_stage import project as staged
+from tests.experts.stage import scripted
+from tests.games.search.ground import corpus
 from tests.learner.conftest import Characters, make_batch, make_samples, make_trainer
 
 T = TypeVar("T")
@@ -53,6 +62,16 @@ def test_without_gains_it_is_grpo() -> None:
     assert turn_advantages([(), ()], (1.0, 1.0)) == ((0.0,), (0.0,))
 
 
+def test_equal_outcomes_leave_the_turns_by_hand() -> None:
+    # what was earned: 0.2, 0 | 0, 0 | 0 -> mean 0.04, deviation sqrt(0.04 / 5 - 0.0016) = 0.08
+    found = turn_advantages([(0.2,), (0.0,), ()], (0.0, 0.0, 0.0))
+    assert [list(one) for one in found] == [
+        pytest.approx([2.0 - 0.5, -0.5], abs=1e-4),
+        pytest.approx([-0.5 - 0.5, -0.5], abs=1e-4),
+        pytest.approx([-0.5], abs=1e-4),
+    ]
+
+
 def _gradient(samples: Sequence[Sample]) -> list[float]:
     trainer = make_trainer()
     work, _ = trainer._play_work(make_batch(samples), informative(samples), None)
@@ -79,6 +98,7 @@ def test_advantages_that_do_not_fit_are_refused(advantages: tuple[float, ...], m
         make_trainer().update(make_batch([wrong]))
 
 
+CHECKS = ("answerable", "ablation", "closed_book", "unique", "quote")
 SOLVER = Role(name="solver", game="search", side="solver", prompt="", tools=Tools(form="tags"))
 TASK = Task(
     id=task_id("c", game="search", key="k"),
@@ -89,6 +109,83 @@ TASK = Task(
     split="train",
     step=0,
 )
+
+
+def _played(name: str, *, replies: int, role: str = "solver", stop: Stop = Stop.DONE) -> Played:
+    turns = [
+        Turn(speaker="prompt", token_ids=(1,), text="?"),
+        *(Turn(speaker="policy", token_ids=(2,), logprobs=(-1.0,), text="so") for _ in range(replies)),
+    ]
+    where: dict[str, Any] = {"step": 0, "stage": "attempt", "role": role, "subject_id": TASK.id, "index": 0}
+    trajectory = Trajectory(id=name, turns=tuple(turns), stop=stop, policy_version=(0, 0), **where)
+    verdict = Verdict(
+        trajectory_id=name, stage="judge", valid=True, passed=False, reward=0.0, reason="", why="", task_id=TASK.id
+    )
+    return Played(trajectory=trajectory, verdict=verdict)
+
+
+PLAYS = [
+    *(_played("one", replies=1), _played("uno", replies=1), _played("two", replies=2), _played("three", replies=3)),
+    *(_played("cut", replies=4, stop=Stop.TURNS), _played("other", replies=2, role="proposer")),
+]
+
+
+@pytest.mark.parametrize(
+    ("members", "taught"),
+    [
+        (("one", "uno"), False),
+        (("one", "two"), True),
+        (("three", "two"), True),
+        (("three",), False),
+        (("one", "cut"), False),
+        (("cut", "two"), False),
+        (("one", "uno", "cut", "two"), True),
+    ],
+)
+def test_groups_without_variance_that_turns_teach(members: tuple[str, ...], taught: bool) -> None:
+    equal = replace(group(*members), rewards=(0.0,) * len(members), advantages=(0.0,) * len(members), informative=False)
+    found = credit.teaching([equal], PLAYS, Cast(roles={"search": SOLVER}))
+    assert found == (replace(equal, informative=taught),)
+    assert credit.by_turns(found) == taught
+    assert credit.teaching([equal], PLAYS, None) == (equal,)
+    others = replace(equal, role="proposer")
+    assert credit.teaching([others], PLAYS, Cast(roles={"search": SOLVER})) == (others,)
+    assert credit.by_turns([group("one", "two")]) == 0, "its outcomes differ"
+
+
+def test_a_group_whose_attempts_all_fail_is_learnt_from_by_turns(
+    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFPLAY_CACHE", str(tmp_path / "cache"))
+    corpus(tmp_path / "texts")
+    at = staged(tmp_path, project)
+    solvers = {
+        "reader": in_turn("<search>architect</search>", "<answer>nobody</answer>"),
+        "guesser": in_turn("<answer>nobody at all</answer>"),
+    }
+    sets = (
+        *("game.corpus=small", "game.answers=4", "game.held_out=0.0", "curriculum.seeds=2", "play.attempts=2"),
+        f"game.options={{{', '.join(f'{check} = false' for check in CHECKS)}}}",
+    )
+    found = {}
+    for how in ("play", "gain"):
+        with scripted(SearchCast(proposers={"quick": proposer()}, solvers=solvers)):
+            folder = tmp_path / "runs" / how
+            settings = config(at, *sets, f"learner.credit={how}")
+            execute(settings, project=at, folder=folder, observe=ignore, interrupt=Interrupt())
+        with Ledger.read(folder) as ledger:
+            assert ledger.check() == ()
+            update, (row,) = ledger.update(0), ledger.step_rows()
+            assert update is not None
+            attempts = {one.id for one in ledger.trajectories(0, "attempt")}
+            found[how] = update, row.counts, len(attempts & set(update.trajectory_ids))
+    update, counts, learnt = found["play"]
+    assert (learnt, "by_turns" in counts) == (0, False)
+    update, counts, learnt = found["gain"]
+    assert update.skipped is None
+    assert counts["by_turns"] == counts["search_solver.informative"] == counts["tasks"] > 0
+    assert learnt == 2 * counts["by_turns"]
+    assert not any(update.advantages), "what their turns gained is scored again where it is needed"
 
 
 @dataclass(frozen=True)

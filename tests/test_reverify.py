@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from selfplay.build import Outcome
 from selfplay.errors import Held, UserError
+from selfplay.exports import card, licences, seam
+from selfplay.exports.tasks import bugs_of
 from selfplay.games.code.artifact import diff_of
 from selfplay.ledger import Ledger
 from selfplay.project import Project
 from selfplay.reverify import reverify, stored_attempts
 from selfplay.types import Task
 from tests import scripted
+from tests.backends import needed
+from tests.games.search.ground import corpus
+
+MIXED = (
+    *("run.game=code+search", "roles.proposer=injector+search_proposer_short"),
+    *("roles.solver=repairer+search_solver_short", "game.corpus=small", "game.answers=2"),
+    "game.options={top_k=1, answerable=false, ablation=false, closed_book=false, unique=false, quote=false}",
+)
 
 
 def change(folder: Path, statement: str) -> None:
@@ -133,3 +144,64 @@ def test_attempts_of_the_toy_game(tmp_path: Path, play: Callable[..., Outcome], 
     play(folder, steps=6)
     found = reverify(folder, project=project, say=ignore)
     assert found.total == found.identical > 0
+
+
+@pytest.fixture(scope="module")
+def mixed_run(tmp_path_factory: pytest.TempPathFactory, project: Project) -> Iterator[Path]:
+    """A run of both games: two bugs and a question, each attempted twice; not to be changed."""
+    needed("bubblewrap")
+    folder = tmp_path_factory.mktemp("mixed")
+    text = "The tower in the middle of the city was built by the engineer Gustave Eiffel in two years and two months."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFPLAY_CACHE", str(scripted.cache(folder)))
+        corpus(folder / "texts", {"tower": text})
+        scripted.play(folder / "mixed", *MIXED, source=scripted.written(folder), project=project)
+        yield folder / "mixed"
+
+
+@pytest.mark.bubblewrap
+def test_a_mix_is_judged_again_game_by_game(mixed_run: Path, project: Project) -> None:
+    found = reverify(mixed_run, project=project, say=ignore)
+    assert (found.what, found.total, found.identical, found.undecided, found.changed) == ("attempts", 6, 6, 0, ())
+    with Ledger.read(mixed_run) as reader:
+        reasons = [(task.game, verdict.reason) for _, task, verdict in stored_attempts(reader)]
+    assert sorted(reasons) == [
+        *[("code", "passed")] * 2,
+        *[("code", "tests_fail")] * 2,
+        *[("search", "passed"), ("search", "wrong")],
+    ]
+
+
+@pytest.mark.bubblewrap
+def test_of_a_mix_the_bugs_are_proved_again(mixed_run: Path, project: Project) -> None:
+    found = reverify(mixed_run, project=project, tasks=True, say=ignore)
+    assert (found.what, found.total, found.identical, found.changed) == ("tasks", 2, 2, ())
+
+
+@pytest.mark.bubblewrap
+def test_a_mix_is_exported_with_what_each_game_is_made_of(mixed_run: Path, project: Project) -> None:
+    with Ledger.read(mixed_run) as reader:
+        asked = seam.Asked(reader=reader, project=project)
+        code, search = licences.sources(asked)
+        assert (code.licence, bool(code.digest), code.note) == ("unknown", True, "")
+        assert (search.name, search.licence, bool(search.digest)) == ("small", "unknown", True)
+        assert [task.game for task in bugs_of(asked, what="bugs")] == ["code", "code"]
+        contents = card.Contents(splits={}, rates=(), without=0, sources=(code, search), held_out=False)
+        told = card.text(asked, contents)
+    assert '- "code"\n- "search"' in told
+    assert "shares its process with the tests" in told
+    assert "right answer that no check found" in told
+
+
+@pytest.mark.parametrize("sets", [(), ("run.game=echo+search", "roles.proposer=echo_proposer+search_proposer_short")])
+def test_without_the_game_there_are_no_bugs(
+    tmp_path: Path, play: Callable[..., Outcome], project: Project, sets: tuple[str, ...], monkeypatch: Any
+) -> None:
+    if sets:
+        monkeypatch.setenv("SELFPLAY_CACHE", str(tmp_path / "cache"))
+        corpus(tmp_path / "texts", {"a": "It was drawn by the architect John Bradfield, they say in the old town."})
+        sets = (*sets, "roles.solver=echo_solver+search_solver_short", "game.corpus=small", *MIXED[-1:])
+    folder = tmp_path / "run"
+    play(folder, *sets, steps=1)
+    with pytest.raises(UserError, match="has no bugs to prove again"):
+        reverify(folder, project=project, tasks=True, say=ignore)

@@ -6,9 +6,10 @@ Not here: how any of it is done (`retrieval`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,9 +24,11 @@ TELL_SECONDS = 2.0
 """Between two lines of progress."""
 EXCERPT = 300
 """Characters of a passage that people are shown."""
+_RETRIEVERS = "words, tantivy or dense (extras), dense:MODEL, a server's address; several with + between them."
 
 
 @click.group("corpus", short_help="Documents to search in: add, list, search.")
+@click.help_option("-h", "--help")
 def command() -> None:
     """Documents to search in: add, list, search.
 
@@ -54,10 +57,12 @@ def add(session: Session, *, name: str, source: str) -> None:
       selfplay corpus add notes ~/notes
       selfplay corpus add wiki wiki-18.jsonl --json
     """
-    from selfplay.retrieval.sources import documents, name_of
+    from selfplay.retrieval.sources import documents, name_of, num_files
     from selfplay.retrieval.writing import add as write
 
-    added = write(name, name_of(source), documents(source), tell=_telling(session))
+    found = documents(source)
+    with _telling(session, num_files(source)) as tell:
+        added = write(name, name_of(source), found, tell=tell)
     if session.json:
         session.answer("corpus", {"command": "add", "corpus": name, **dataclasses.asdict(added)})
         return
@@ -107,16 +112,18 @@ def ls(session: Session) -> None:
 @click.argument("name")
 @click.argument("query")
 @click.option("-k", "k", default=3, show_default=True, type=click.IntRange(min=1, max=1000), help="Passages at most.")
+@click.option("--retriever", "how", default="words", show_default=True, metavar="WHAT", help=_RETRIEVERS)
 @common
-def search(session: Session, *, name: str, query: str, k: int) -> None:
-    """The passages of the corpus NAME that answer QUERY best, by their words.
+def search(session: Session, *, name: str, query: str, k: int, how: str) -> None:
+    """The passages of the corpus NAME that answer QUERY best, by their words or by another retriever.
 
     \b
     Examples:
       selfplay corpus search python "least recently used"
       selfplay corpus search python 'groupby OR "' -k 1 --json
+      selfplay corpus search python "remember results" --retriever words+dense
     """
-    found, seconds = asyncio.run(_search(name, query, k))
+    found, seconds = asyncio.run(_search(name, query, k, how))
     if session.json:
         hits = [{**dataclasses.asdict(hit.passage), "score": hit.score} for hit in found]
         session.answer(
@@ -129,10 +136,10 @@ def search(session: Session, *, name: str, query: str, k: int) -> None:
     _print_hits(session, found)
 
 
-async def _search(name: str, query: str, k: int) -> tuple[Sequence[Hit], float]:
-    from selfplay.retrieval.fts import FtsRetriever
+async def _search(name: str, query: str, k: int, how: str) -> tuple[Sequence[Hit], float]:
+    from selfplay.retrieval.choosing import retriever_of
 
-    retriever = FtsRetriever(name)
+    retriever = await retriever_of(how, corpus=name)
     try:
         began = time.monotonic()
         return await retriever.search(query, k=k), time.monotonic() - began
@@ -140,7 +147,29 @@ async def _search(name: str, query: str, k: int) -> tuple[Sequence[Hit], float]:
         await retriever.aclose()
 
 
-def _telling(session: Session) -> Callable[[int, int], None]:
+@contextlib.contextmanager
+def _telling(session: Session, num_files: int | None) -> Iterator[Callable[[int, int], None]]:
+    """What is told the documents seen and the passages added: a bar on a terminal, lines elsewhere."""
+    console = session.console(stderr=True)
+    if not console.is_terminal:
+        yield _in_lines(session)
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=num_files)
+
+        def tell(documents: int, passages: int) -> None:
+            # note: a file of rows holds many documents; then nobody knows how many there are.
+            total = num_files if num_files is not None and documents <= num_files else None
+            words = f"{documents:,} documents seen, {passages:,} new passages"
+            bar.update(task, completed=documents, total=total, description=words)
+
+        yield tell
+
+
+def _in_lines(session: Session) -> Callable[[int, int], None]:
     last = time.monotonic()
 
     def tell(documents: int, passages: int) -> None:

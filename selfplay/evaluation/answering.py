@@ -32,9 +32,8 @@ from selfplay.games.search.filters import stands_in
 from selfplay.games.search.reading import source
 from selfplay.mix import alone
 from selfplay.project import Project
-from selfplay.retrieval import Passage, Retriever
-from selfplay.retrieval.fts import FtsRetriever
-from selfplay.retrieval.remote import RemoteRetriever
+from selfplay.retrieval import Passage
+from selfplay.retrieval.choosing import retriever_of
 from selfplay.types import Limits, Role, Sampling, Seed, Task, digest, record, task_id
 
 GAME = "search"
@@ -150,7 +149,7 @@ async def _passages(
     if corpus is None:
         return {one.id: _Seen(found=(), oracle=one.support) for one in asked}
     options = parts.search_options(config)
-    retriever: Retriever = RemoteRetriever(options.retriever) if options.retriever else FtsRetriever(corpus)
+    retriever = await retriever_of(options.retriever, corpus=corpus, seconds=options.timeout)
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def look(one: Asked) -> _Seen:

@@ -16,6 +16,7 @@ from typing import Any
 from selfplay import __version__
 from selfplay.exports.licences import Source, header_of
 from selfplay.exports.seam import Asked
+from selfplay.games import MIXED
 from selfplay.ledger import StepRow
 from selfplay.types import record
 
@@ -56,11 +57,16 @@ def text(asked: Asked, contents: Contents) -> str:
     return "\n".join(parts)
 
 
+def _games(asked: Asked) -> list[str]:
+    """The games that were played; several in a mix."""
+    return [name.strip() for name in asked.reader.run_row().game.split(MIXED)]
+
+
 def _header(asked: Asked, contents: Contents) -> str:
     whole = sum(sum(splits.values()) for splits in contents.splits.values())
     size = next((name for most, name in SIZES if whole < most), "1M<n<10M")
     lines = ["---", f"license: {header_of(contents.sources)}", f"pretty_name: {json.dumps(asked.name)}"]
-    lines += ["tags:", "- selfplay", "- synthetic", f"- {json.dumps(asked.reader.run_row().game)}"]
+    lines += ["tags:", "- selfplay", "- synthetic", *(f"- {json.dumps(name)}" for name in _games(asked))]
     lines += ["size_categories:", f"- {size}"]
     lines += ["configs:"] if any(contents.splits.values()) else []
     for table, splits in contents.splits.items():
@@ -133,9 +139,11 @@ def _flaws(asked: Asked, contents: Contents) -> str:
     lines.append(f"- {never} tasks were never solved: some of them may be broken rather than hard.")
     lines.append(f"- {always} tasks were always solved, and teach that solver nothing.")
     lines.append(f"- {faults} times something broke and decided nothing; those tries are not in the files.")
-    if asked.reader.run_row().game == "code":
+    if "code" in _games(asked):
         lines.append("- Code under test shares its process with the tests, so that not every cheat can be refused.")
         lines.append("- Bugs are planted by a model or a program, and need not look like those of people.")
+    if "search" in _games(asked):
+        lines.append("- A question may have a right answer that no check found: whoever gives it is told to be wrong.")
     if not contents.held_out:
         lines.append("- Held-out tasks are left out, so that who trains on this can still be measured on them.")
     for alarm in alarms:

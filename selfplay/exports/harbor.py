@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfplay.exports.seam import BOTH, Asked, Made, Out, Simple
-from selfplay.exports.tasks import packed_of, refuse_other_games, swebench_rows, tasks_of
+from selfplay.exports.tasks import bugs_of, packed_of, swebench_rows
 from selfplay.types import Task
 
 if TYPE_CHECKING:
@@ -196,8 +196,7 @@ def _contents(folder: Path, files: Mapping[str, bytes | None]) -> None:
 
 
 def _write(asked: Asked, out: Out) -> Made:
-    refuse_other_games(asked, what="tasks of Harbor")
-    tasks = {task.id: task for task in tasks_of(asked)}
+    tasks = {task.id: task for task in bugs_of(asked, what="tasks of Harbor")}
     packed = packed_of(asked)
     count = 0
     for row in swebench_rows(asked, list(tasks.values()), packed):

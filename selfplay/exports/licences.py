@@ -1,7 +1,8 @@
 """Under which licence what a run was made from stands, as its source says itself.
 
-Read from the tree: the licence expression, field or classifiers of PKG-INFO or METADATA, `project.license` of
-pyproject.toml, and the first line of a licence file. What a source does not say is said to be unknown, never guessed.
+Read from the tree, a repository or a folder of documents: the licence expression, field or classifiers of PKG-INFO,
+`project.license` of pyproject.toml, and the first line of a licence file. What a source does not say is said to be
+unknown, never guessed; so is a corpus of several sources that do not all say the same.
 
 Not here: legal advice.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from selfplay.project import Project
 
 UNKNOWN = "unknown"
+NOT_NEEDED = "none needed"
+"""Of what a program makes."""
 KNOWN = ("apache-2.0", "bsd-2-clause", "bsd-3-clause", "gpl-3.0", "isc", "lgpl-3.0", "mit", "mpl-2.0", "unlicense")
 """What the header of a card may name; all else is `other`."""
 FILES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENSE.rst", "LICENCE", "LICENCE.txt", "COPYING", "COPYING.txt")
@@ -57,15 +61,15 @@ def _source(config: Config, project: Project) -> Source:
     name, game = source_in_words(config), config.run.game
     try:
         digest = digest_of(config, project) or ""
-        licence = _of_code(config, project) if game == "code" else UNKNOWN
+        licence = {"code": _of_code, "search": _of_corpus}.get(game, _of_nothing)(config, project)
     except SelfplayError as error:
         return Source(name=name, licence=UNKNOWN, digest="", note=error.message)
     if game == "code":
         return Source(name=name, licence=licence, digest=digest)
     if game == "search":
-        note = "a corpus does not say its documents' licences"
-        return Source(name=name, licence=UNKNOWN, digest=digest, note=note)
-    return Source(name=name, licence="none needed", digest=digest, note="made by a program")
+        note = "not all of the corpus's sources say theirs" if licence == UNKNOWN else ""
+        return Source(name=name, licence=licence, digest=digest, note=note)
+    return Source(name=name, licence=licence, digest=digest, note="made by a program")
 
 
 def _of_code(config: Config, project: Project) -> str:
@@ -76,14 +80,27 @@ def _of_code(config: Config, project: Project) -> str:
     return licence_of(fetch(source_of(config, project), cache=cache_folder()).root)
 
 
+def _of_corpus(config: Config, project: Project) -> str:
+    """What the folders say that its documents come from, where all say the same."""
+    from selfplay.retrieval.store import Corpus
+
+    with closing(Corpus(config.game.corpus)) as corpus:
+        found = {licence_of(Path(source)) for source in corpus.info().sources}
+    return found.pop() if len(found) == 1 else UNKNOWN
+
+
+def _of_nothing(config: Config, project: Project) -> str:
+    return NOT_NEEDED
+
+
 def licence_of(tree: Path) -> str:
     """What a tree says of its licence; `unknown` where it says nothing."""
     return next((text for text in _told(tree) if text and text.upper() != "UNKNOWN"), UNKNOWN)
 
 
 def header_of(found: tuple[Source, ...]) -> str:
-    """The one word that the header of a card has for them."""
-    words = {source.licence.lower() for source in found}
+    """The one word that the header of a card has for them; what a program made has no say in it."""
+    words = {source.licence.lower() for source in found if source.licence != NOT_NEEDED}
     return next(iter(words)) if len(words) == 1 and words <= set(KNOWN) else "other"
 
 

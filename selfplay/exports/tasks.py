@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfplay.errors import UserError
 from selfplay.exports.seam import BOTH, Asked, Made, Out, Simple
+from selfplay.games import MIXED
 from selfplay.types import Task
 
 if TYPE_CHECKING:
@@ -33,18 +34,19 @@ def tasks_of(asked: Asked) -> list[Task]:
     return [task for step in steps for task in reader.tasks(step) if asked.held_out or task.split == "train"]
 
 
-def refuse_other_games(asked: Asked, *, what: str) -> None:
-    """Check that the run's tasks are bugs in code.
+def bugs_of(asked: Asked, *, what: str) -> list[Task]:
+    """Of `tasks_of` the bugs in code: in a run that mixes games, those of that game alone.
 
     Raises:
-        UserError: they are not.
+        UserError: the run has none; the step asked for is neither closed nor open.
     """
     game = asked.reader.run_row().game
-    if game != "code":
+    if "code" not in game.split(MIXED):
         raise UserError(
             f"run `{asked.name}` plays `{game}`, and {what} are bugs in code",
             hint=f"for evaluations: selfplay export {asked.name} --format tasks",
         )
+    return [task for task in tasks_of(asked) if task.game == "code"]
 
 
 def packed_of(asked: Asked) -> Packed:
@@ -89,8 +91,7 @@ def swebench_rows(asked: Asked, tasks: list[Task], packed: Packed) -> Iterator[d
 
 
 def _swebench(asked: Asked, out: Out) -> Made:
-    refuse_other_games(asked, what="SWE-bench rows")
-    tasks, count = tasks_of(asked), 0
+    tasks, count = bugs_of(asked, what="SWE-bench rows"), 0
     for row in swebench_rows(asked, tasks, packed_of(asked)):
         out.line(row)
         count += 1

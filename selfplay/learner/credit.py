@@ -11,8 +11,9 @@ is the sum of what it and the replies behind it earned:
 
     A(t) = sum_{k >= t} gamma^(k - t) (r(k) - mean) / (deviation + 1e-6),           gamma = 1
 
-Other than there: gains of exactly 0 count in mean and deviation (the code takes them for no turn); plays that a limit
-ended, which carry no loss, do not.
+Turns differ where all outcomes of a group are equal, and are learnt from: advantages do not collapse, which is the
+point. Other than there: gains of exactly 0 count in mean and deviation (the code takes them for no turn); plays that a
+limit ended, which carry no loss, do not.
 
 Not here: the probabilities (`selfplay.credit`), estimators of whole plays (`estimators`).
 

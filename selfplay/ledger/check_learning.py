@@ -37,18 +37,21 @@ WHERE {where} ORDER BY g.rowid, m.position
 def groups(connection: sqlite3.Connection, found: Found, *, where: str = "1", given: tuple[int, ...] = ()) -> None:
     """Each group has its members, their rewards as decided, and advantages that fit the rewards."""
     (estimator,) = connection.execute("SELECT json_extract(config, '$.\"learner.estimator\"') FROM runs").fetchone()
+    (credit,) = connection.execute("SELECT json_extract(config, '$.\"learner.credit\"') FROM runs").fetchone()
+    # note: turns teach where the outcomes of plays do not differ; how much they gained is not recorded.
+    turns = credit == "gain"
     members: list[sqlite3.Row] = []
     for row in connection.execute(_MEMBERS.format(where=where), given):
         if members and members[0]["group_id"] != row["group_id"]:
-            _group(members, found, compares=estimator in COMPARING)
+            _group(members, found, compares=estimator in COMPARING, turns=turns)
             members = []
         members.append(row)
     if members:
-        _group(members, found, compares=estimator in COMPARING)
+        _group(members, found, compares=estimator in COMPARING, turns=turns)
 
 
-def _group(members: Sequence[sqlite3.Row], found: Found, *, compares: bool) -> None:
-    """`compares`: nothing but its own siblings gives a member of this run an advantage."""
+def _group(members: Sequence[sqlite3.Row], found: Found, *, compares: bool, turns: bool) -> None:
+    """`compares`: nothing but its own siblings gives a member of this run an advantage; `turns`: but its turns."""
     found.count += 1
     first = members[0]
     name = f"group {first['group_id']}"
@@ -64,7 +67,8 @@ def _group(members: Sequence[sqlite3.Row], found: Found, *, compares: bool) -> N
     pairs = sorted((m["reward"], m["advantage"]) for m in members)
     varied = len(members) > 1 and max(rewards) - min(rewards) > VARIANCE_FLOOR
     informative = varied or any(advantage for _, advantage in pairs)
-    found.unless(informative == bool(first["informative"]), f"{name}: its rewards say otherwise whether it teaches")
+    taught = bool(first["informative"])
+    found.unless(informative == taught or (turns and taught), f"{name}: its rewards say otherwise whether it teaches")
     found.unless(varied or not informative or not compares, f"{name}: its rewards are the same, yet it has advantages")
     for (low, small), (high, large) in pairwise(pairs):
         if small > large or (low == high and small != large):

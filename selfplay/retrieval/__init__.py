@@ -1,8 +1,9 @@
 """A corpus and its retrieval: the ground that a search game is played on.
 
 A `Document` comes from a source (`sources`), is cut into passages (`passages`), which lie in one SQLite file a corpus
-(`store`). A `Retriever` answers a query with hits: words in that file (`fts`), a server that others run (`remote`), or
-several of them together (`fusion`).
+(`store`). A `Retriever` answers a query with hits: words in that file (`fts`), an index beside it of words (`tantivy`)
+or of meaning (`dense`), a server that others run (`remote`), or several of them together (`fusion`); a name stands for
+each (`choosing`).
 
 What holds for every retriever: a query is data, whatever characters it has; equal queries over an equal corpus give
 equal hits in equal order, ties by passage id; what it fails at is a `RetrievalFailed`, never an empty result, which

@@ -1,12 +1,14 @@
 """Answers queries from a corpus on this machine, by their words (SQLite FTS5).
 
-How: a query's words that no passage has, and those of more than a tenth of the passages, are dropped (never all of
-them). Passages that hold all the others come first; where fewer than `k` do, those that hold any. Both are ordered by
-BM25 (Robertson, k1 = 1.2, b = 0.75, as FTS5 has it) with a word of the title counting three times. Equal scores are
+How: a query's words that no passage has are dropped, and those of more than a tenth of the passages count for little
+(never all of them). Passages that hold every word come first, where there are few; then those that hold all but the
+frequent ones; where fewer than `k` do, those that hold any of these. Each is ordered by BM25 of all but the frequent
+words (Robertson, k1 = 1.2, b = 0.75, as FTS5 has it) with a word of the title counting three times. Equal scores are
 ordered by the passage's id.
 
 What a query costs grows with the passages that hold its words, so `any` asks for the rarest words only, as many as
-`MAX_ROWS` rows allow.
+`MAX_ROWS` rows allow, and frequent words, of which BM25 would look at every passage, are looked for in few passages
+and not scored.
 
 Not here: meaning beyond words (`remote` reaches servers that have it).
 """
@@ -30,6 +32,8 @@ FEW = 1000
 """A word of at most so many passages is never frequent."""
 MAX_TERMS = 32
 """The rarest words of a query that are asked for."""
+MAX_WHOLE = 1000
+"""Where as many passages hold every word, frequent ones included, these say nothing, and are left alone."""
 MAX_ROWS = 40_000
 """Passages that `any` may look at, counted once for each word; the two rarest words are asked for in any case."""
 _KNOWN = 50_000
@@ -98,11 +102,30 @@ class FtsRetriever:
         rare = self._rare(corpus, words, total)
         if not rare:
             return []
-        rows = best(corpus.connection, " AND ".join(word for word, _ in rare), k)
-        if len(rows) < k and len(rare) > 1:
+        both = " AND ".join(word for word, _ in rare)
+        first = self._whole(corpus, words, rare, both, k)
+        rows = best(corpus.connection, both, k) if len(first) < k else []
+        if len(rows) < k and len(first) < k and len(rare) > 1:
             rows = best(corpus.connection, " OR ".join(_within(rare)), k)
+        known = {row for row, _ in first}
+        rest = [one for one in rows if one[0] not in known]
+        # note: who comes first has a score to say so.
+        above = rest[0][1] if rest else 0.0
+        rows = [*((row, above + score) for row, score in first), *rest][:k]
         passages = corpus.passages([row for row, _ in rows])
         return [Hit(passage=passage, score=score) for passage, (_, score) in zip(passages, rows, strict=True)]
+
+    def _whole(
+        self, corpus: Corpus, words: Sequence[str], rare: Sequence[tuple[str, int]], both: str, k: int
+    ) -> list[tuple[int, float]]:
+        """The best of the passages that hold every word, where some are frequent and few passages hold them all."""
+        frequent = [word for word in words if self._count(corpus, word) and word not in {one for one, _ in rare}]
+        if not frequent or rare[0][1] > MAX_ROWS or len(rare) == MAX_TERMS:
+            return []
+        query = "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?"
+        every = " AND ".join((both, *frequent[:MAX_TERMS]))
+        found = [row for (row,) in corpus.connection.execute(query, (every, MAX_WHOLE))]
+        return best(corpus.connection, both, k, among=found) if 0 < len(found) < MAX_WHOLE else []
 
     def _total(self, corpus: Corpus) -> int:
         """How many passages there are; what is remembered of words goes where the corpus has changed."""
@@ -142,11 +165,17 @@ def _within(rare: Sequence[tuple[str, int]]) -> list[str]:
     return kept
 
 
-def best(connection: sqlite3.Connection, expression: str, k: int) -> list[tuple[int, float]]:
-    """The rows and scores of the `k` best passages for an expression of FTS5, ties by the passages' ids."""
-    query = (
-        f"SELECT rowid, -rank FROM words WHERE words MATCH ? AND rank MATCH 'bm25({TITLE_WEIGHT}, 1.0)' ORDER BY rank"
-    )
+def best(
+    connection: sqlite3.Connection, expression: str, k: int, *, among: Sequence[int] = ()
+) -> list[tuple[int, float]]:
+    """The rows and scores of the `k` best passages for an expression of FTS5, ties by the passages' ids.
+
+    Only rows `among` these, where there are any.
+    """
+    # note: with the sign, SQLite looks through what matches; without, it would ask the index again for each row
+    only = f"AND +rowid IN ({','.join(map(str, among))})" if among else ""
+    weights = f"rank MATCH 'bm25({TITLE_WEIGHT}, 1.0)'"
+    query = f"SELECT rowid, -rank FROM words WHERE words MATCH ? AND {weights} {only} ORDER BY rank"
     limit = k + _TIES
     while True:
         rows: list[tuple[int, float]] = connection.execute(f"{query} LIMIT ?", (expression, limit)).fetchall()

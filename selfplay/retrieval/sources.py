@@ -97,13 +97,24 @@ def documents(source: str) -> Iterator[Found]:
     return _file(path, path.name)
 
 
+def num_files(source: str) -> int | None:
+    """Files of a folder, of which most are one document; None for any other source."""
+    path = Path(source).expanduser().resolve()
+    return sum(1 for _ in _paths(path)) if source != PYTHON_DOCS and path.is_dir() else None
+
+
 def _folder(folder: Path) -> Iterator[Found]:
+    for path in _paths(folder):
+        yield from _file(path, path.relative_to(folder).as_posix())
+
+
+def _paths(folder: Path) -> Iterator[Path]:
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = Path(here, name)
             if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                yield from _file(path, path.relative_to(folder).as_posix())
+                yield path
 
 
 def _file(path: Path, name: str) -> Iterator[Found]:

@@ -10,6 +10,8 @@ Not here: reading (`store`), sources (`sources`).
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 import time
 from collections import Counter
@@ -168,8 +170,8 @@ class _Writing:
                 self._counts["removed"] += 1
         if not self._ask("SELECT 1 FROM passages").fetchone():
             raise UserError(f"the documents of {self._source} have no text", hint="nothing was added")
-        rows = self._ask("SELECT name, digest FROM documents ORDER BY name").fetchall()
-        self._ask("INSERT OR REPLACE INTO facts VALUES ('digest', ?)", (digest("corpus", VERSION, rows),))
+        rows = self._ask("SELECT name, digest FROM documents ORDER BY name")
+        self._ask("INSERT OR REPLACE INTO facts VALUES ('digest', ?)", (digest_of(rows),))
 
     def added(self, *, seconds: float) -> Added:
         """What it came to."""
@@ -268,6 +270,15 @@ class _Writing:
         """Take a passage out of the index, which wants to be told the very words that went in."""
         row = (rowid, indexed(title), indexed(text))
         self._ask("INSERT INTO words (words, rowid, title, text) VALUES ('delete', ?, ?, ?)", row)
+
+
+def digest_of(rows: Iterable[tuple[str, str]]) -> str:
+    """`digest("corpus", VERSION, rows)` of rows that come one after the other: there may be millions."""
+    hashed = hashlib.blake2b(f'["corpus",{VERSION},['.encode(), digest_size=16)
+    for number, row in enumerate(rows):
+        hashed.update(f"{',' if number else ''}{json.dumps(row, separators=(',', ':'))}".encode())
+    hashed.update(b"]]")
+    return hashed.hexdigest()
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

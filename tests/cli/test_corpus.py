@@ -43,6 +43,17 @@ def test_add_list_and_search(notes: Path, typed: Callable[..., Typed]) -> None:
     assert (code, out, err) == (0, "", "nothing in `notes` has a word of that query\n")
 
 
+def test_a_terminal_gets_a_bar(notes: Path, typed: Callable[..., Typed], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [json.dumps({"id": str(i), "title": f"T{i}", "text": f"Row number {i} of some."}) for i in range(5)]
+    (notes / "rows.jsonl").write_text("\n".join(rows))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    code, out, err = typed("corpus", "add", "notes", str(notes))
+    assert code == 0
+    assert out.startswith("notes: 7 documents")
+    assert "\u2501" in err
+    assert "7 documents seen, 7 new passages" in err
+
+
 def test_answers_in_json(notes: Path, answered: Callable[..., Any], typed: Callable[..., Typed]) -> None:
     added = answered("corpus", "add", "notes", str(notes))
     assert (added["new"], added["passages"], added["skipped"]) == (2, 2, {"suffix": 1})
@@ -54,6 +65,7 @@ def test_answers_in_json(notes: Path, answered: Callable[..., Any], typed: Calla
     (hit,) = answered("corpus", "search", "notes", "walruses", "-k", "1")["hits"]
     assert hit["document"] == f"{notes}:walrus.md"
     assert answered("corpus", "search", "notes", "unicorn")["hits"] == []
+    assert answered("corpus", "search", "notes", "walruses", "--retriever", "words")["hits"][0]["id"] == hit["id"]
 
 
 def test_what_goes_wrong_is_said(notes: Path, typed: Callable[..., Typed]) -> None:
@@ -70,6 +82,9 @@ def test_what_goes_wrong_is_said(notes: Path, typed: Callable[..., Typed]) -> No
     assert code == 2
     assert json.loads(out)["error"]["kind"] == "not_found"
     assert typed("corpus", "search", "notes", "x", "-k", "0")[0] == 2
+    code, _, err = typed("corpus", "search", "notes", "x", "--retriever", "faiss")
+    assert code == 2
+    assert "`faiss` is no retriever" in err
     path_of("broken").write_text("no database")
     code, out, err = typed("corpus", "ls")
     assert code == 0

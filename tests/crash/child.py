@@ -4,8 +4,8 @@ The product has no test hooks: this wrapper replaces a function of it before the
 
     python tests/crash/child.py --at selfplay.loop:choose --when after --nth 2 -- run demo --json
 
-With `--scripted` the code game is played by a toy model whose replies are taken from a table, so that real
-tests in real sandboxes decide about proposals and attempts without real weights.
+With `--scripted` the code game, and the search game beside it, are played by a toy model whose replies are taken from a
+table, so that real tests in real sandboxes decide about proposals and attempts without real weights.
 
 Not here: when to kill (`harness.py`), kills from outside, which need none of this.
 """
@@ -33,6 +33,8 @@ SCRIPT = {
     ),
     "def count(": ("3|    i = 1", "5|        i += 2", "6|    return i", "3|    i = 0", "5|        i += 1", ""),
     "def largest(": ("3|    best = 0", "5|        if x < best:", "5|        if x > best:", "7|    return best", "5|x"),
+    "Left out at ____": ("Which two words of the text say who it was that made it, and for whom?",),
+    "Question: Which two words": ("Gustave Eiffel", "John Bradfield", "Samuel Coleridge"),
 }
 """What stands in the prompt -> the replies that are given to it, wrong ones among them."""
 

@@ -80,6 +80,20 @@ def test_very_frequent_words_are_dropped(ask: Ask, monkeypatch: pytest.MonkeyPat
     assert len(ask("the of", k=60)) == 50
 
 
+def test_who_has_the_frequent_words_as_well_comes_first(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW", 5)
+    filling = [f"the of and number{number} stand here" for number in range(60)]
+    whole = "the of and walrus sang to the oyster, of whom it and the carpenter spoke"
+    fill(*filling, *(f"walrus walrus walrus {number}" for number in range(5)), whole)
+    hits = ask("the walrus and of", k=4)
+    assert found(hits)[0] == whole, "by the rare word alone it comes last"
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert len({hit.passage.id for hit in hits}) == 4
+    assert ask("the walrus and of", k=1) != ask("walrus", k=1)
+    monkeypatch.setattr(module, "MAX_WHOLE", 1)
+    assert found(ask("the walrus and of", k=4)) == found(ask("walrus", k=4)), "too many say nothing"
+
+
 def test_what_any_looks_at_is_bounded(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ROWS", 12)
     fill(*(f"common word{number}" for number in range(20)), "rare", "seldom")

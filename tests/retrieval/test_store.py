@@ -12,8 +12,9 @@ import pytest
 
 from selfplay.errors import Held, NotFound, RunFailed, UserError
 from selfplay.retrieval import Document, Hit
-from selfplay.retrieval.store import Corpus, Place, names, path_of
-from selfplay.retrieval.writing import Added, add
+from selfplay.retrieval.store import VERSION, Corpus, Place, names, path_of
+from selfplay.retrieval.writing import Added, add, digest_of
+from selfplay.types import digest
 
 Take = Callable[..., Added]
 Ask = Callable[..., Sequence[Hit]]
@@ -36,6 +37,11 @@ def tables(name: str = "c") -> dict[str, list[tuple[object, ...]]]:
     }
     corpus.close()
     return found
+
+
+@pytest.mark.parametrize("rows", [[], [("a", "1")], [('é\ud800 "', "1"), ("b", "2"), ("c", "3")]])
+def test_a_digest_of_rows_one_after_the_other_is_that_of_all(rows: list[tuple[str, str]]) -> None:
+    assert digest_of(iter(rows)) == digest("corpus", VERSION, rows)
 
 
 def test_adding_again_adds_nothing_and_a_change_replaces(folder: Path, take: Take, ask: Ask) -> None:

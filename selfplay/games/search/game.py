@@ -31,6 +31,7 @@ from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, 
 from selfplay.games.search import cloze, filters, normalise, offline, rag, replies, verdicts
 from selfplay.games.search.asking import PolicyAsks
 from selfplay.games.search.filters import Refusal
+from selfplay.games.search.frozen import FrozenAsks
 from selfplay.games.search.judge import judge
 from selfplay.games.search.opening import Opening
 from selfplay.games.search.options import Options
@@ -65,7 +66,7 @@ class SearchGame:
         solver_reward: SolverReward | None = None,
         asks: Asks | None = None,
     ) -> None:
-        """`asks` reads and judges; None: the policy itself, once it is bound."""
+        """`asks` reads and judges; None: as the options say, a frozen model or the policy itself, once it is bound."""
         self.proposer = proposer
         self.solver = solver
         self.options = options or Options()
@@ -74,7 +75,7 @@ class SearchGame:
         self._proposer_reward = proposer_reward or SelfPlaySwe()
         self._solver_reward = solver_reward or PlusMinusOne()
         self._own = PolicyAsks(solver)
-        self._asks = asks or self._own
+        self._asks = asks or (FrozenAsks(self.options.reader) if self.options.reader else self._own)
         self._grounds = Grounds(opening, options=self.options, held_out=held_out, given=proposer.tools is None)
 
     def bind(self, policy: Policy, *, seed: int) -> None:

@@ -1,7 +1,7 @@
 """The ground of a search game: a corpus, its answers and its retriever, opened when they are first asked for, once.
 
-What is covered: a corpus by name; `python-docs`, which every Python carries, is made where it is not there; a server in
-the corpus's place as the retriever. What is not: how any of it is done (`retrieval`, `answers`).
+What is covered: a corpus by name; `python-docs`, which every Python carries, is made where it is not there; whatever
+retriever the run names. What is not: how any of it is done (`retrieval`, `answers`).
 
 Example:
     >>> opening = Opening("python-docs", count=200)  # doctest: +SKIP
@@ -18,8 +18,7 @@ from contextlib import closing
 from selfplay.games.search.answers import answers
 from selfplay.games.search.records import Answer
 from selfplay.retrieval import Passage, RetrievalFailed, Retriever
-from selfplay.retrieval.fts import FtsRetriever
-from selfplay.retrieval.remote import RemoteRetriever
+from selfplay.retrieval.choosing import retriever_of
 from selfplay.retrieval.sources import PYTHON_DOCS, documents, name_of
 from selfplay.retrieval.store import Corpus, path_of, raw, said
 from selfplay.retrieval.writing import add
@@ -57,7 +56,7 @@ class Opening:
         Args:
             corpus: Its name.
             count: Most answers.
-            retriever: Owned from now on; or a server's address, or nothing for the corpus itself.
+            retriever: Owned from now on; or the name of one (`retrieval.choosing`), made when the corpus is opened.
             seconds: Longest that one query may take.
             say: Told what is waited for.
         """
@@ -88,7 +87,8 @@ class Opening:
             await asyncio.to_thread(add, self.corpus, name_of(PYTHON_DOCS), documents(PYTHON_DOCS))
         inner = self._retriever
         if isinstance(inner, str):
-            inner = RemoteRetriever(inner, seconds=self._seconds) if inner else FtsRetriever(self.corpus)
+            self._say(f"the retriever {inner or 'words'} of the corpus {self.corpus}")
+            inner = await retriever_of(inner, corpus=self.corpus, seconds=self._seconds)
         self._say(f"answers in the corpus {self.corpus}")
         try:
             digest, found = await asyncio.to_thread(self._look)

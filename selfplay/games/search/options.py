@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from math import isfinite
 
-from selfplay.games.search import filters, rag
+from selfplay.errors import UserError
+from selfplay.games.search import filters, frozen, rag
+from selfplay.retrieval.choosing import parts_of
 from selfplay.tools.searching import SECONDS, TOP_K
 from selfplay.types import record
 
@@ -38,7 +40,8 @@ class Options:
     top_k: int = TOP_K
     """Passages a search."""
     retriever: str = ""
-    """Address of a server that answers `POST /retrieve`, `http://HOST:PORT/retrieve`; empty: the corpus itself."""
+    """What searches. Empty or `words`: the corpus's own index; `tantivy`, `dense`, `dense:MODEL`: one beside it, by an
+    extra; `http://HOST:PORT/retrieve`: a server that answers `POST /retrieve`; `A+B`: several, by reciprocal rank."""
     timeout: float = SECONDS
     """Seconds that a search may take."""
     answerable: bool = True
@@ -58,9 +61,18 @@ class Options:
     unreadable: str = "refuse"
     """What a reader's reply that cannot be read is: `refuse` the question, or a `fault`."""
     judge: bool = False
-    """Does the policy judge whether another wording means the same?"""
+    """Does who reads judge whether another wording means the same?"""
+    reader: str = ""
+    """Who reads for the checks, and judges. Empty: the policy itself; `MODEL@http://HOST:PORT/v1`: a frozen model at an
+    endpoint of OpenAI's chat completions."""
 
     def __post_init__(self) -> None:
+        try:
+            parts_of(self.retriever)
+        except UserError as error:
+            raise ValueError(f"option `retriever`: {error.message}; {error.hint}") from error
+        if why := frozen.unfit(self.reader):
+            raise ValueError(f"option `reader`: {why}")
         for name, low in {"hops": 1, "searches": 0, "words": 0, "top_k": 1, "noise": 0}.items():
             if getattr(self, name) < low:
                 raise ValueError(f"option `{name}` is {getattr(self, name)}, expected at least {low}")
