@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selfplay import ahead, loop, parts, samplers, saves
+from selfplay.cluster.again import launched
 from selfplay.config import Config, diff, from_run
 from selfplay.control import Control
 from selfplay.curriculum.given import tasks_of
@@ -84,7 +85,8 @@ def execute(
                 saves.tidy(ledger, folder)
                 outcome = _finished(config, folder, ledger)
                 if outcome is None:
-                    outcome = asyncio.run(_execute(config, project, folder, ledger, observe, interrupt, enough))
+                    played = partial(_execute, config, project, folder, ledger, observe, interrupt, enough)
+                    outcome = launched(played, parts.wanted_of(config), tell=partial(_lost, ledger, observe))
                 how = outcome.stop
                 return outcome
             finally:
@@ -94,6 +96,11 @@ def execute(
         if fresh and not isinstance(error, Held):
             _forget(folder)
         raise
+
+
+def _lost(ledger: Ledger, observe: Observer, text: str) -> None:
+    ledger.append_alarm(level="warning", code="learner_lost", message=text)
+    observe(parts.lost(text))
 
 
 def _finished(config: Config, folder: Path, ledger: Ledger) -> Outcome | None:

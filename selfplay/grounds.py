@@ -30,8 +30,10 @@ from selfplay.players import Players
 from selfplay.project import Project
 
 if TYPE_CHECKING:
+    from selfplay.cluster import Wanted
     from selfplay.games.code.options import Options as CodeOptions
     from selfplay.games.search.options import Options as SearchOptions
+    from selfplay.sandbox import SandboxProvider
     from selfplay.sandbox.wheels import Wheel
 
 REHEARSED = 400
@@ -117,17 +119,13 @@ async def _code(
     from selfplay.games.code.opening import Opening
     from selfplay.games.code.survey import Rules
     from selfplay.sandbox.recipe import load_recipe
-    from selfplay.sandbox.select import choose
 
     refuse_pastless(config, project, players)
     source, recipes = source_of(config, project), sandboxes(project)
     observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind}) and what {source} requires"))
     wheels = await asyncio.to_thread(_wheels, source, config, tools=load_recipe(folder=recipes).tools)
-    chosen = choose(config.sandbox.kind, folder=recipes, wheels=wheels)
-    if chosen.notice:
-        observe(Event(kind="note", data={"text": chosen.notice}))
-    stack.push_async_callback(chosen.provider.aclose)
-    await chosen.provider.reap()
+    provider, words = await _provider(config, recipes, wheels, observe=observe, stack=stack)
+    await provider.reap()
     kind = TreeGame if players.tools else CodeGame
     settings = Settings(
         rules=Rules(max_lines=config.game.max_lines),
@@ -146,7 +144,7 @@ async def _code(
         options=code_options(config),
     )
     code = kind(
-        opening=Opening(source, cache=cache_folder(), provider=chosen.provider, wheels=wheels, settings=settings),
+        opening=Opening(source, cache=cache_folder(), provider=provider, wheels=wheels, settings=settings),
         proposer=players.proposer,
         solver=players.solver,
         config_digest=config_digest,
@@ -154,7 +152,58 @@ async def _code(
         solver_reward=solver_reward(config.rewards.solver),
     )
     stack.push_async_callback(code.aclose)
-    return code, chosen.provider.name
+    return code, words
+
+
+async def _provider(
+    config: Config, recipes: Path | None, wheels: Sequence[Wheel], *, observe: Observer, stack: AsyncExitStack
+) -> tuple[SandboxProvider, str]:
+    """Who makes sandboxes, on this machine or on a cluster, and what that is in words."""
+    from selfplay.sandbox.recipe import load_recipe
+    from selfplay.sandbox.select import choose
+
+    wanted = wanted_of(config)
+    if wanted is None or not wanted.nodes.sandboxes:
+        chosen = choose(config.sandbox.kind, folder=recipes, wheels=wheels)
+        stack.push_async_callback(chosen.provider.aclose)
+        provider, words, notice = chosen.provider, chosen.provider.name, chosen.notice
+    else:
+        from selfplay.cluster.sandboxes import ClusterProvider
+
+        own = load_recipe(folder=recipes) if recipes is not None else None
+        remote = await ClusterProvider.open(
+            config.sandbox.kind, wanted, recipe=own, wheels=wheels, say=lambda text: observe(lost(text))
+        )
+        stack.push_async_callback(remote.aclose)
+        provider, words, notice = remote, remote.words, remote.notice
+    if notice:
+        observe(Event(kind="note", data={"text": notice}))
+    return provider, words
+
+
+def lost(text: str) -> Event:
+    """Something on the cluster is lost, or is there again."""
+    fix = "nothing recorded is lost; see what the cluster has: ray status"
+    return Event(kind="alarm", data={"level": "warning", "text": text, "fix": fix})
+
+
+def threads_of(config: Config) -> int:
+    """Torch's threads, of each of the learner's ranks."""
+    return config.policy.threads or max(1, (os.cpu_count() or 1) // config.learner.ranks)
+
+
+def wanted_of(config: Config) -> Wanted | None:
+    """What the run wants of a Ray cluster; None where all of it is on this machine.
+
+    Raises:
+        UserError: `run.cluster` has an unknown constant, or one that is out of bounds.
+    """
+    if not config.run.cluster:
+        return None
+    from selfplay.cluster import Nodes, Wanted
+
+    nodes = filled(Nodes(), config.run.cluster, name="ray", key="run.cluster")
+    return Wanted(nodes=nodes, ranks=config.learner.ranks, threads=threads_of(config))
 
 
 def _search(config: Config, players: Players, *, config_digest: str, observe: Observer, stack: AsyncExitStack) -> Game:

@@ -1,16 +1,17 @@
-"""One learner of several ranks on this machine: starts their processes, speaks for them, notices when one dies.
+"""One learner of several ranks: speaks for all of them, notices when one dies; starts them on this machine.
 
 `Ranked` is a `learner.Learner` whose process is rank 0: it has the ledger, the loop, the sampler and the whole compute
-copy. Every other rank is a child process (`ranks_worker`) that holds its part of the weights and does nothing but
-what it is told through a socket of its own: the same call of the same `Trainer` at the same time. A child that ends
-takes the run with it, in one sentence; it ends by itself where this process does.
+copy. Every other rank is a process (`ranks_worker`) that holds its part of the weights and does nothing but what it is
+told: the same call of the same `Trainer` at the same time. A rank that ends makes the learner `LearnerLost`, in one
+sentence; it ends by itself where this process does.
 
 Equal records give equal weights up to the order in which float32 gradients are added up; the digest therefore is that
-of a number of ranks, and the fingerprint names it. Not here: what ranks hold and say (`ranks_shards`, `ranks_world`).
-Not covered: ranks on other machines (their `Trainer`s meet by `World.of_torchrun`, in a script of one's own).
+of a number of ranks, and the fingerprint names it. Not here: what ranks hold and say (`ranks_shards`, `ranks_world`),
+ranks on other machines (`cluster.ranks`, another `Rank`; or `World.of_torchrun` in a script of one's own).
 
 Example:
-    >>> learner = Ranked.start(partial(Trainer.from_folder, folder, options=options), size=2)  # doctest: +SKIP
+    >>> build = partial(Trainer.from_folder, folder, options=options)  # doctest: +SKIP
+    >>> learner = Ranked.start(build, ranks=Ranks.here(2))  # doctest: +SKIP
     >>> learner.update(batch)  # doctest: +SKIP
 """
 
@@ -26,9 +27,10 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from selfplay.errors import RunFailed
 from selfplay.learner.ranks_world import Apart, World
@@ -45,8 +47,8 @@ ANSWER_SECONDS = 600.0
 """Longest that a rank may work on after rank 0 has done the same call."""
 END_SECONDS = 10.0
 """After which a rank that was asked to end is killed."""
-NOTICE_SECONDS = 10.0
-"""In which a rank that broke a connection is seen to have ended."""
+NOTICE_SECONDS = 60.0
+"""In which a rank that broke a connection is seen to have ended; a cluster takes a while to tell."""
 TAIL = 8
 """Lines of a rank's standard error that a message carries, at most."""
 HINT = "what is recorded is kept: look at the machine (selfplay doctor), then type the same run command again"
@@ -55,8 +57,54 @@ Build = Callable[..., "Trainer"]
 """`(*, world: World) -> Trainer`, the same on every rank; it is pickled."""
 
 
-class _Rank:
-    """One child process."""
+class LearnerLost(RunFailed):
+    """A rank ended: the weights that it held are gone, and are to be had again from the last save and the ledger."""
+
+
+class Rank(Protocol):
+    """One rank beside the first, wherever it is."""
+
+    @property
+    def number(self) -> int:
+        """From 1."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """Of its process, on its machine."""
+        ...
+
+    def send(self, name: str, words: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Have it begin a call; `answer` says how that ended.
+
+        Raises:
+            LearnerLost: it has ended.
+        """
+        ...
+
+    def answer(self, seconds: float) -> str | None:
+        """What it says of the last call: None where it did it, else why not.
+
+        Raises:
+            LearnerLost: it ended, or said nothing in `seconds`.
+        """
+        ...
+
+    def ended(self) -> bool:
+        """Is it known to have ended?"""
+        ...
+
+    def lost(self) -> LearnerLost:
+        """How it ended, in one sentence."""
+        ...
+
+    def close(self, *, soon: bool = False) -> None:
+        """End it; idempotent. `soon`: only ask it to, `close` follows."""
+        ...
+
+
+class _Child:
+    """A rank in a child process."""
 
     def __init__(self, number: int, size: int, meeting: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -72,24 +120,32 @@ class _Rank:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self.line = Connection(ours.detach())
+        self.pid = self.process.pid
+        self._line = Connection(ours.detach())
+
+    def send(self, name: str, words: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """See `Rank`."""
+        try:
+            self._line.send((name, words, named))
+        except OSError:
+            raise self.lost() from None
 
     def answer(self, seconds: float) -> str | None:
-        """What it says of the last call: None where it did it, else why not.
-
-        Raises:
-            RunFailed: it ended, or said nothing in `seconds`.
-        """
+        """See `Rank`."""
         try:
-            if not self.line.poll(seconds):
-                raise RunFailed(f"rank {self.number} of the learner gave no answer in {seconds:g} s", hint=HINT)
-            found: str | None = self.line.recv()
+            if not self._line.poll(seconds):
+                raise LearnerLost(f"rank {self.number} of the learner gave no answer in {seconds:g} s", hint=HINT)
+            found: str | None = self._line.recv()
         except (EOFError, OSError):
             raise self.lost() from None
         return found
 
-    def lost(self) -> RunFailed:
-        """How it ended, in one sentence with the end of its standard error."""
+    def ended(self) -> bool:
+        """See `Rank`."""
+        return self.process.poll() is not None
+
+    def lost(self) -> LearnerLost:
+        """See `Rank`; with the end of its standard error."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(NOTICE_SECONDS)
         code = self.process.poll()
@@ -97,11 +153,13 @@ class _Rank:
             how = "closed its socket and did not end"
         else:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return RunFailed(f"rank {self.number} of the learner {how}{self._tail()}", hint=HINT)
+        return LearnerLost(f"rank {self.number} of the learner {how}{self._tail()}", hint=HINT)
 
-    def close(self) -> None:
-        """End it; idempotent."""
-        self.line.close()
+    def close(self, *, soon: bool = False) -> None:
+        """See `Rank`."""
+        self._line.close()
+        if soon:
+            return
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_SECONDS)
         with suppress(ProcessLookupError):
@@ -118,31 +176,41 @@ class _Rank:
 
 
 class Ranks:
-    """The processes of ranks 1 and up; this process is rank 0 as long as they live."""
+    """The ranks from 1 up; this process is rank 0 as long as they live."""
 
-    def __init__(self, size: int) -> None:
-        """Start them and meet.
+    def __init__(self, ranks: Sequence[Rank], *, meet: Callable[[], World], leave: Callable[[], None]) -> None:
+        """Take over ranks that are starting, wait for them, and meet; `leave` is called once all have ended.
 
         Raises:
-            RunFailed: one ended, or they did not meet in time.
+            LearnerLost: one ended, or they did not meet in time.
         """
-        self._folder = tempfile.TemporaryDirectory(prefix="selfplay-ranks-")
-        meeting = Path(self._folder.name) / "meeting"
-        self._ranks = [_Rank(number, size, meeting) for number in range(1, size)]
-        self._end = weakref.finalize(self, _end, self._ranks, self._folder)
+        self._ranks = ranks
+        self._end = weakref.finalize(self, _end, ranks, leave)
         try:
-            for rank in self._ranks:
+            for rank in ranks:
                 self._done(rank.answer(MEET_SECONDS), rank)
             with self._noticing():
-                self.world = World.meet(meeting, rank=0, size=size)
+                self.world = meet()
         except BaseException:
             self.close()
             raise
 
+    @classmethod
+    def here(cls, size: int) -> Ranks:
+        """Start `size` - 1 processes on this machine.
+
+        Raises:
+            LearnerLost: one ended, or they did not meet in time.
+        """
+        folder = tempfile.TemporaryDirectory(prefix="selfplay-ranks-")
+        meeting = Path(folder.name) / "meeting"
+        children = [_Child(number, size, meeting) for number in range(1, size)]
+        return cls(children, meet=partial(World.meet, meeting, rank=0, size=size), leave=folder.cleanup)
+
     @property
     def pids(self) -> tuple[int, ...]:
         """Of the processes, in the order of their ranks."""
-        return tuple(rank.process.pid for rank in self._ranks)
+        return tuple(rank.pid for rank in self._ranks)
 
     def close(self) -> None:
         """End them; idempotent."""
@@ -153,13 +221,11 @@ class Ranks:
         """All other ranks call `name` while inside; left once they have done so, or have failed.
 
         Raises:
-            RunFailed: a rank ended, or failed where this one did not.
+            LearnerLost: a rank ended.
+            RunFailed: a rank failed where this one did not.
         """
         for rank in self._ranks:
-            try:
-                rank.line.send((name, words, named))
-            except OSError:
-                raise rank.lost() from None
+            rank.send(name, words, named)
         with self._noticing():
             yield
         for rank in self._ranks:
@@ -170,7 +236,7 @@ class Ranks:
         """What breaks inside because a rank ended is said so.
 
         Raises:
-            RunFailed: a rank ended.
+            LearnerLost: a rank ended.
         """
         try:
             yield
@@ -189,27 +255,27 @@ class Ranks:
         """A broken connection is noticed before the process that broke it has ended.
 
         Raises:
-            RunFailed: a rank ended; the first to be seen is named.
+            LearnerLost: a rank ended; the first to be seen is named.
         """
         until = time.monotonic() + NOTICE_SECONDS
         while time.monotonic() < until:
             for rank in self._ranks:
-                if rank.process.poll() is not None:
+                if rank.ended():
                     raise rank.lost()
             time.sleep(0.05)
 
-    def _done(self, why: str | None, rank: _Rank) -> None:
+    def _done(self, why: str | None, rank: Rank) -> None:
         if why is not None:
             raise RunFailed(f"rank {rank.number} of the learner failed, and rank 0 did not: {why}", hint=HINT)
 
 
-def _end(ranks: Sequence[_Rank], folder: tempfile.TemporaryDirectory[str]) -> None:
+def _end(ranks: Sequence[Rank], leave: Callable[[], None]) -> None:
     for rank in ranks:
-        rank.line.close()
+        rank.close(soon=True)
     for rank in ranks:
         rank.close()
     World.part()
-    folder.cleanup()
+    leave()
 
 
 class Ranked:
@@ -226,13 +292,12 @@ class Ranked:
             self._trainer = build(world=ranks.world)
 
     @classmethod
-    def start(cls, build: Build, *, size: int) -> Ranked:
-        """Start `size` - 1 processes and build.
+    def start(cls, build: Build, *, ranks: Ranks) -> Ranked:
+        """Build on `ranks`, which are closed where that fails.
 
         Raises:
-            RunFailed: a rank ended, or they did not meet in time.
+            as the trainer does.
         """
-        ranks = Ranks(size)
         try:
             return cls(ranks, build)
         except BaseException:

@@ -11,15 +11,46 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selfplay.errors import SelfplayError
+
+if TYPE_CHECKING:
+    from selfplay.learner.ranks_world import World
 
 POLL_SECONDS = 1.0
 CALLS = ("update", "imitate", "start_phase", "pin_reference", "gather", "load")
 """Methods of `Trainer` that all ranks call together."""
+
+
+class Work:
+    """What a rank that has met the others does, call by call."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._owner: Any = None
+
+    def do(self, name: str, words: Sequence[Any], named: Mapping[str, Any]) -> str | None:
+        """None where the call was done, else why not.
+
+        Raises:
+            Exception: whatever fails on this rank alone; its process must end, since others wait for its part.
+        """
+        try:
+            if name == "build":
+                # note: the old one first, whose memory the new one may need.
+                self._owner = None
+                self._owner = words[0](world=self._world)
+            else:
+                assert name in CALLS, name
+                getattr(self._owner, name)(*words, **named)
+        except SelfplayError as error:
+            # note: this is said before the ranks wait for each other, or after: the others fail alike.
+            return str(error)
+        return None
 
 
 def serve(line: Connection, *, rank: int, size: int, meeting: Path) -> None:
@@ -32,26 +63,13 @@ def serve(line: Connection, *, rank: int, size: int, meeting: Path) -> None:
     from selfplay.learner.ranks_world import World
 
     line.send(None)
-    world = World.meet(meeting, rank=rank, size=size)
-    owner: Any = None
+    work = Work(World.meet(meeting, rank=rank, size=size))
     while True:
         try:
             name, words, named = line.recv()
         except EOFError:
             return
-        try:
-            if name == "build":
-                # note: the old one first, whose memory the new one may need.
-                owner = None
-                owner = words[0](world=world)
-            else:
-                assert name in CALLS, name
-                getattr(owner, name)(*words, **named)
-        except SelfplayError as error:
-            # note: this is said before the ranks wait for each other, or after: the others fail alike.
-            line.send(str(error))
-        else:
-            line.send(None)
+        line.send(work.do(name, words, named))
 
 
 def _orphaned(parent: int) -> None:

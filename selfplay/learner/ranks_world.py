@@ -12,11 +12,14 @@ order. Not here: the weights (`ranks_shards`), the processes (`ranks`).
 from __future__ import annotations
 
 import datetime
+import fcntl
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 COLLECTIVE_SECONDS = 1800.0
 """Longest that a rank waits for another inside an update, and for all of them to begin."""
+_SIOCGIFADDR = 0x8915
+"""Linux's request for the address of an interface."""
 _VALUES = 4
 """Numbers that are kept of a trained token (`tally.Seen`)."""
 
@@ -94,8 +99,37 @@ class World:
         # note: else gloo looks for the address of this machine's name, which need not have one.
         if "lo" in (name for _, name in socket.if_nameindex()):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return cls._through(dist.FileStore(str(file), size), rank, size, seconds)  # type: ignore[attr-defined]
+
+    @classmethod
+    def lead(cls, host: str, *, size: int, tell: Callable[[int], None], seconds: float = COLLECTIVE_SECONDS) -> World:
+        """Be rank 0 of ranks on several machines: listen at `host`, an address of this one, and `tell` the port.
+
+        Raises:
+            RuntimeError: the others did not come in `seconds`.
+        """
+        _speak_by(host)
+        store = _store(host, 0, size, seconds)
+        tell(store.port)
+        return cls._through(store, 0, size, seconds)
+
+    @classmethod
+    def follow(cls, host: str, port: int, *, rank: int, size: int, seconds: float = COLLECTIVE_SECONDS) -> World:
+        """Be another rank, of those that meet where rank 0 listens.
+
+        Raises:
+            RuntimeError: they did not come in `seconds`.
+        """
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
+            towards.connect((host, port))
+            _speak_by(towards.getsockname()[0])
+        return cls._through(_store(host, port, size, seconds), rank, size, seconds)
+
+    @classmethod
+    def _through(cls, store: Any, rank: int, size: int, seconds: float) -> World:
+        import torch.distributed as dist
+
         wait = datetime.timedelta(seconds=seconds)
-        store = dist.FileStore(str(file), size)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=wait)
         return cls(rank=rank, size=size)
 
@@ -174,3 +208,22 @@ class World:
 
         dist.all_reduce(values)
         return values
+
+
+def _store(host: str, port: int, size: int, seconds: float) -> Any:
+    """Where ranks find each other: made where `port` is 0, else come to."""
+    import torch.distributed as dist
+
+    kind: Any = vars(dist)["TCPStore"]
+    wait = datetime.timedelta(seconds=seconds)
+    return kind(host, port, size, is_master=not port, timeout=wait, wait_for_workers=False)
+
+
+def _speak_by(address: str) -> None:
+    """Let gloo use the network interface that has `address`; else it looks for that of this machine's name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                found = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(found[20:24]) == address:
+                    os.environ["GLOO_SOCKET_IFNAME"] = name

@@ -51,7 +51,7 @@ class Shared:
 
     def __call__(self) -> Ranks:
         if self._ranks is None:
-            self._ranks = Ranks(2)
+            self._ranks = Ranks.here(2)
         return self._ranks
 
     def close(self) -> None:

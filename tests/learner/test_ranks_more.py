@@ -57,7 +57,7 @@ def test_four_ranks_learn_what_one_process_does(
 ) -> None:
     samples = make_samples(groups=3, roles=("proposer", "solver"))[:-2]
     batch = Batch(step=0, phase="play", samples=samples, temperature=1.0)
-    four = Ranks(4)
+    four = Ranks.here(4)
     try:
         for number, options in enumerate(({}, {"lora_rank": 2}, {"kl_coef": 0.1})):
             build = made(tmp_path, tiny_model, **options)
