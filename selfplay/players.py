@@ -104,6 +104,7 @@ def _pair(config: Config, project: Project) -> Players:
                 hint=f"roles of each game: selfplay ls roles; set roles.{side}",
             )
     _refuse_unlike(config, pair)
+    _refuse_harness(config, pair)
     if config.run.game == "code" and config.game.min_changed_files > 1 and pair[0].tools is None:
         raise UserError(
             f"game.min_changed_files is {config.game.min_changed_files}, and role `{pair[0].name}` edits one file",
@@ -137,6 +138,18 @@ def _refuse_unlike(config: Config, pair: tuple[Role, Role]) -> None:
             f"(`{proposer.name}`, `{solver.name}`)",
             hint="start with a model that uses tools already: -s warmup.steps=0",
         )
+
+
+def _refuse_harness(config: Config, pair: tuple[Role, Role]) -> None:
+    """A harness solves, in games of one's own or in `code`."""
+    for role in pair:
+        if role.tools is None or not role.tools.harness:
+            continue
+        if role.side == "proposer" or config.run.game in ("search", "echo"):
+            raise UserError(
+                f"role `{role.name}` is played by a harness, which can be the solver of the game `code` alone",
+                hint=f"take `harness` out of {role.origin}/role.toml",
+            )
 
 
 _UNLIKE = {

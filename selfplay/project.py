@@ -217,7 +217,7 @@ _ROLE_KEYS: Mapping[str, Mapping[str, type]] = {
     "": {"game": str, "side": str, "template": str},
     "limits": {"turns": int, "tokens": int, "context": int, "output": int, "seconds": float},
     "sampling": {"temperature": float, "max_tokens": int, "stop": list},
-    "tools": {"names": list, "form": str, "renderer": str},
+    "tools": {"names": list, "form": str, "renderer": str, "harness": list},
 }
 TURNS = 128
 """Replies that a role with tools may give where it does not say. Source: CWM's `max_turns`."""
@@ -267,7 +267,7 @@ def _role(file: Path, *, name: str, prompt: str) -> Role:
 
 def _tools(file: Path, text: str, *, values: Mapping[str, Any], template: str) -> Tools:
     """The table [tools], whose keys and types are checked already."""
-    made = Tools(**{**values, "names": tuple(values.get("names", ()))})
+    made = Tools(**{**values, "names": tuple(values.get("names", ())), "harness": tuple(values.get("harness", ()))})
     for key, choices in (
         ("form", ("fenced", "json", "native", "tags")),
         ("renderer", ("auto", "chatml", "llama3", "plain")),
@@ -277,6 +277,9 @@ def _tools(file: Path, text: str, *, values: Mapping[str, Any], template: str) -
     if twice is not None:
         where = _where(file, line_of(text, table="tools", key="names"))
         raise UserError(f"`tools.names` names `{twice}` twice ({where})")
+    if made.harness and (beside := next((key for key in ("names", "form") if key in values), None)):
+        where = _where(file, line_of(text, table="tools", key=beside))
+        raise UserError(f"a harness has tools of its own, and `tools.{beside}` says nothing of them ({where})")
     if made.form == "native" and (made.renderer != "auto" or template != "chat"):
         where = _where(file, line_of(text, table="tools", key="form"))
         raise UserError(

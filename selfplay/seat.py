@@ -61,6 +61,12 @@ class Seat:
             UserError, NotFound, NotReady: as a run would.
         """
         players = parts.roles(config, project)
+        role = players.proposer if side == "proposer" else players.solver
+        if role.tools is not None and role.tools.harness:
+            raise UserError(
+                f"role `{role.name}` is played by a harness, which has no tools for a person",
+                hint="take another: -s roles.solver=tree_repairer",
+            )
         runner, stack = asyncio.Runner(), AsyncExitStack()
 
         async def opened() -> tuple[Game, str, Sequence[Seed]]:
@@ -73,7 +79,6 @@ class Seat:
             runner.run(stack.aclose())
             runner.close()
             raise
-        role = players.proposer if side == "proposer" else players.solver
         seat = cls(game, role, sandbox=sandbox, runner=runner, stack=stack)
         seat._seeds = seeds
         return seat

@@ -413,6 +413,8 @@ class Tools:
     """How calls are written, see `rollout.calls`."""
     renderer: Literal["auto", "chatml", "llama3", "plain"] = "auto"
     """Marks of the turns; `auto`: the tokenizer's chat template for `template = "chat"`, else plain text."""
+    harness: tuple[str, ...] = ()
+    """The command of a program that plays in the sandbox in place of these tools, see `doors.harness`."""
 
 
 @record

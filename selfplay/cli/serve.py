@@ -61,7 +61,8 @@ def command(
     """Serve TARGET's weights to a harness until interrupted; append every reply to FILE with its token ids.
 
     TARGET is RUN (its newest save), RUN@STEP, or a model (an alias, a folder). The harness names its episode by its API
-    key or by the header X-Episode. How tokens are drawn is said here: what a request says of it is not heeded.
+    key or by the header X-Episode. How tokens are drawn is said here: what a request says of it is not heeded. Of a run
+    whose roles have adapters of their own the solver replies.
 
     \b
     Examples:
@@ -115,13 +116,12 @@ async def _serve(
     from selfplay.evaluation import targets
 
     config = targets.config_of(target, otherwise=load(PRESET, project=project))
+    players = parts.roles(config, project)
     async with AsyncExitStack() as stack:
         torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
-        policy = await targets.opened(
-            target, config=config, players=parts.roles(config, project), torch_thread=torch_thread, stack=stack
-        )
-        proxy = Proxy(policy, **given)
+        policy = await targets.opened(target, config=config, players=players, torch_thread=torch_thread, stack=stack)
+        proxy = Proxy(policy, **given, role=players.solver.name)
         with serving(proxy, host=address[0], port=address[1], model=target.words) as server:
             ended = asyncio.Event()
             # note: said for both, since a shell's background job is born deaf to SIGINT.

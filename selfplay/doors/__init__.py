@@ -1,5 +1,7 @@
 """Doors: how others use what is here, and how others' agents play here.
 
-`proxy` and `web` put any harness that speaks OpenAI's chat completions in front of a policy and record what it played;
-`verl` makes a game an agent loop of that trainer. Not here: rows for other trainers (`exports`).
+`proxy` puts any harness that speaks OpenAI's chat completions in front of a policy and records what it played: behind a
+port of its own (`web`, `selfplay serve`), or inside a play's sandbox, as the solver of a run (`harness`). `verl` makes
+a game an agent loop of that trainer, `verifiers` an environment of that package. Not here: rows for other trainers
+(`exports`).
 """

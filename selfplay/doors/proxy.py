@@ -38,6 +38,10 @@ Said = tuple[str, str]
 """Role and text of a message."""
 
 
+class TooLong(UserError):
+    """A conversation leaves no room for a reply."""
+
+
 @record
 class Reply:
     """What the policy said."""
@@ -82,6 +86,9 @@ class Proxy:
         max_tokens: int,
         note: Callable[[Mapping[str, Any]], None],
         seed: int = 0,
+        context: int | None = None,
+        stop: Sequence[str] = (),
+        role: str = "",
     ) -> None:
         """Speak for `policy`.
 
@@ -92,6 +99,9 @@ class Proxy:
             max_tokens: Most of one reply.
             note: Is given each reply as a row (`rows_of` reads them), before the harness has it.
             seed: Keys every draw, with the episode's name.
+            context: Most tokens of a conversation; the policy's own limit holds as well.
+            stop: Strings that end a reply, beside those of a request.
+            role: Whose weights reply, where roles have their own.
 
         Raises:
             UserError: the tokenizer lacks what `rendering` needs.
@@ -99,27 +109,30 @@ class Proxy:
         self._policy = policy
         self._renderer = _renderer(policy, rendering)
         self._temperature, self._max_tokens = temperature, max_tokens
-        self._note, self._seed = note, seed
+        self._note, self._seed, self._role = note, seed, role
+        own = policy.capabilities.max_context
+        self._context, self._stop = own if context is None else min(own, context), tuple(stop)
         self._episodes: dict[str, _Episode] = {}
 
     async def reply(self, episode: str, body: Mapping[str, Any]) -> Reply:
         """The reply to the chat completion `body` in `episode`; one after the other in each episode.
 
         Raises:
-            UserError: it asks for what is not done here, or does not fit the context.
+            TooLong: it does not fit the context.
+            UserError: it asks for what is not done here.
         """
-        said, wanted = _messages(body), _stops(body)
+        said, wanted = _messages(body), _stops(body) + self._stop
         most = body.get("max_completion_tokens") or body.get("max_tokens") or self._max_tokens
         if not isinstance(most, int) or most < 1:
             raise UserError("max_tokens is a whole number above 0")
         own = self._episodes.setdefault(episode, _Episode())
         async with own.lock:
             branch, shown = self._branch(own, said)
-            room = self._policy.capabilities.max_context - len(branch.ids) - len(shown)
+            room = self._context - len(branch.ids) - len(shown)
             if room < 1:
-                raise UserError(
+                raise TooLong(
                     f"the conversation has {len(branch.ids) + len(shown)} tokens, and the model's context is "
-                    f"{self._policy.capabilities.max_context}"
+                    f"{self._context}"
                 )
             request = Request(
                 prompt_ids=branch.ids + shown,
@@ -128,6 +141,7 @@ class Proxy:
                 ),
                 seed=draw(self._seed, "proxy", episode, branch.number, branch.replies),
                 episode=f"{episode}/{branch.number}",
+                role=self._role,
             )
             completion = await self._policy.sample(request)
             text = _without(self._policy.tokenizer.decode(completion.token_ids), wanted)
@@ -193,17 +207,24 @@ def rows_of(lines: Iterable[str]) -> list[Trajectory]:
     Raises:
         RunFailed: a row does not follow the one before it in its branch.
     """
-    turns: dict[tuple[str, int], list[Turn]] = {}
-    last: dict[tuple[str, int], Mapping[str, Any]] = {}
+    branches: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for line in lines:
         row = json.loads(line)
         key = (row["episode"], row["branch"])
-        own = turns.setdefault(key, [])
-        if row["reply"] != len(own) // 2:
-            raise RunFailed(f"reply {row['reply']} of episode {key[0]} follows {len(own) // 2} others")
-        said: Literal["prompt", "tool"] = "tool" if own else "prompt"
-        own.append(Turn(speaker=said, token_ids=tuple(row["shown_ids"]), text=row["shown"]))
-        own.append(
+        own = branches.setdefault(key, [])
+        if row["reply"] != len(own):
+            raise RunFailed(f"reply {row['reply']} of episode {key[0]} follows {len(own)} others")
+        own.append(row)
+    return [_trajectory(key, turns_of(own), own[-1]) for key, own in branches.items()]
+
+
+def turns_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Turn, ...]:
+    """The turns of one branch, whose rows these are: what was shown and what was replied, in turns."""
+    turns: list[Turn] = []
+    for row in rows:
+        said: Literal["prompt", "tool"] = "tool" if turns else "prompt"
+        turns.append(Turn(speaker=said, token_ids=tuple(row["shown_ids"]), text=row["shown"]))
+        turns.append(
             Turn(
                 speaker="policy",
                 token_ids=tuple(row["token_ids"]),
@@ -211,8 +232,7 @@ def rows_of(lines: Iterable[str]) -> list[Trajectory]:
                 text=row["text"],
             )
         )
-        last[key] = row
-    return [_trajectory(key, tuple(own), last[key]) for key, own in turns.items()]
+    return tuple(turns)
 
 
 def _trajectory(key: tuple[str, int], turns: tuple[Turn, ...], row: Mapping[str, Any]) -> Trajectory:

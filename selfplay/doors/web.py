@@ -25,6 +25,7 @@ from selfplay.types import Stop
 
 EPISODE = "X-Episode"
 """The header that names the episode."""
+COMPLETIONS = "/v1/chat/completions"
 LONGEST_BODY = 64 << 20
 PATIENCE_SECONDS = 3600.0
 """Longest wait for one reply."""
@@ -51,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(413, f"a request has a Content-Length of at most {LONGEST_BODY} bytes")
             return
         raw = self.rfile.read(int(length))
-        if self.path.partition("?")[0] != "/v1/chat/completions":
+        if self.path.partition("?")[0] != COMPLETIONS:
             self._refuse(404, f"nothing is at {self.path}; there are /v1/models and /v1/chat/completions")
             return
         try:
@@ -81,11 +82,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        for piece in (*pieces_of(answer), "[DONE]"):
-            self.wfile.write(f"data: {piece}\n\n".encode())
+        self.wfile.write(stream_of(answer).encode())
 
     def _refuse(self, status: int, why: str) -> None:
-        self._answer(status, {"error": {"message": why, "type": "invalid_request_error" if status < 500 else "server"}})
+        self._answer(status, refusal_of(why, kind="invalid_request_error" if status < 500 else "server"))
 
     def _answer(self, status: int, value: Any) -> None:
         data = json.dumps(value).encode()
@@ -172,8 +172,18 @@ def completion_of(reply: Reply, *, model: str) -> dict[str, Any]:
     }
 
 
-def pieces_of(answer: Mapping[str, Any]) -> Iterator[str]:
-    """The same as the pieces of a stream: the text, then how it ended and what it cost."""
+def refusal_of(why: str, *, kind: str = "invalid_request_error") -> dict[str, Any]:
+    """OpenAI's answer to what is not done."""
+    return {"error": {"message": why, "type": kind}}
+
+
+def stream_of(answer: Mapping[str, Any]) -> str:
+    """A completion as the events of a stream."""
+    return "".join(f"data: {piece}\n\n" for piece in (*_pieces_of(answer), "[DONE]"))
+
+
+def _pieces_of(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The text, then how it ended and what it cost."""
     shared = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     (choice,) = answer["choices"]
     yield json.dumps({**shared, "choices": [{"index": 0, "delta": choice["message"], "finish_reason": None}]})

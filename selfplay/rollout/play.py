@@ -78,7 +78,13 @@ def request_of(
         stop=play.role.sampling.stop,
     )
     episode = "/".join(map(str, place))
-    return Request(prompt_ids=prompt_ids, sampling=sampling, seed=draw(seed, *place, *later), episode=episode)
+    return Request(
+        prompt_ids=prompt_ids,
+        sampling=sampling,
+        seed=draw(seed, *place, *later),
+        episode=episode,
+        role=play.role.name,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,14 +15,14 @@ import requests
 from selfplay.doors.proxy import Proxy, rows_of
 from selfplay.doors.web import serving
 from selfplay.errors import NotReady
-from selfplay.policy.scripted import ScriptedPolicy
+from selfplay.policy.scripted import Script, ScriptedPolicy
 from selfplay.policy.toy import CharTokenizer
 
 HI = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
 @contextmanager
-def served(replies: list[str]) -> Iterator[tuple[str, list[str]]]:
+def served(replies: Script) -> Iterator[tuple[str, list[str]]]:
     """A server on a thread of its own, with its address and the rows that it notes."""
     lines: list[str] = []
     found: list[Any] = []

@@ -178,20 +178,20 @@ class Roomed:
     """A toolbox that gives its place back when it is closed."""
 
     def __init__(self, inner: Toolbox, room: asyncio.Semaphore) -> None:
-        self._inner = inner
+        self.inner = inner
         self._room: asyncio.Semaphore | None = room
 
     @property
     def specs(self) -> Sequence[ToolSpec]:
-        return self._inner.specs
+        return self.inner.specs
 
     async def call(self, call: Call) -> Answer:
-        return await self._inner.call(call)
+        return await self.inner.call(call)
 
     async def aclose(self) -> None:
         room, self._room = self._room, None
         try:
-            await self._inner.aclose()
+            await self.inner.aclose()
         finally:
             if room is not None:
                 room.release()

@@ -47,6 +47,7 @@ from selfplay.games.code.verify import Verifier
 from selfplay.games.rewards import ALONE, Beside, PlusMinusOne, ProposerReward, SelfPlaySwe, SolverReward
 from selfplay.sandbox import SandboxInfraError, SandboxSpec
 from selfplay.tools import Allowance, Toolbox
+from selfplay.tools.harness import HarnessBench
 from selfplay.tools.workbench import Workbench
 from selfplay.types import Example, Role, Seed, Split, Task, Trajectory, Verdict, draw, task_id
 
@@ -165,8 +166,11 @@ class TreeGame:
             else:
                 job = agentic.handed_to_solver
                 tree = await asyncio.to_thread(job, subject.payload, repository=repository, cache=cache)
-                handover = agentic.patch_handover(tree)
-                bench = Workbench(provider, spec_of(tree.archive), allowance=allowance, handover=handover)
+                handover, spec = agentic.patch_handover(tree), spec_of(tree.archive)
+                if role.tools is not None and role.tools.harness:
+                    bench = HarnessBench(provider, spec, handover=handover)
+                else:
+                    bench = Workbench(provider, spec, allowance=allowance, handover=handover)
         except BaseException:
             self._room.release()
             raise
