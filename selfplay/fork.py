@@ -30,6 +30,7 @@ START = "weights/start"
 FIXED = {
     "policy.model": "weights of",
     "learner.lora_rank": "weights of learner.lora_rank",
+    "learner.lora_per_role": "weights of learner.lora_per_role",
     "learner.optimizer": "moments of",
 }
 """Settings that a save cannot be carried across, and what it holds: the model, and with it the tokenizer; whether all

@@ -37,7 +37,7 @@ from selfplay import ahead, choices, given, probe, resume, saves, warmup, watch
 from selfplay.ahead import Ahead
 from selfplay.alarms import Watch
 from selfplay.batches import batch_of, cells_of, groups_of, stale
-from selfplay.credit import credited
+from selfplay.credit import by_turns, credited, teaching
 from selfplay.curriculum import Curriculum
 from selfplay.errors import RunFailed
 from selfplay.evaluation import during
@@ -49,7 +49,7 @@ from selfplay.learner.estimators import Estimator
 from selfplay.ledger import Ledger
 from selfplay.measures import counts_of, shown
 from selfplay.offers import NewTasks
-from selfplay.policy import Policy
+from selfplay.policy import Policy, Rests
 from selfplay.stages import Interrupted, Played, Pools, attempt, hinted, mutate, propose
 from selfplay.types import Choice, Group, Seed, Update, Verdict, record
 from selfplay.waits import LEARNING_SECONDS, TORCH_SECONDS
@@ -202,6 +202,7 @@ async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Step:
         await play_round(run, plays, choices.subjects(chosen, seeds, run.ledger), choices.terms_of(chosen), step=step)
         grades = grade(run, plays)
         groups = groups_of(plays.learnt_from, grades, estimator=run.estimator, past=past, cells=cells)
+        groups = teaching(groups, plays.attempts, run.settings.credit)
         if sum(group.informative for group in groups) >= run.settings.min_groups:
             break
         run.observe(Event(kind="note", step=step, data={"text": f"step {step}: too few informative groups, refilling"}))
@@ -222,6 +223,8 @@ async def learn_step(run: Run, seeds: Sequence[Seed], played: Step) -> Update:
     )
     run.observe(Event(kind="stage", step=step, stage="update", data={"total": len(batch.samples)}))
     with run.pools.clock.doing("learning"):
+        if isinstance(run.policy, Rests):
+            await run.policy.rest()
         batch = await credited(run, batch, played.groups)
         tokens = sum(len(sample.token_ids) for sample in batch.samples)
         update = await run.on_torch(lambda: run.learner.update(batch), tokens=tokens)
@@ -313,6 +316,7 @@ def close(run: Run, played: Step, update: Update, *, stale: int) -> None:
     step, plays, groups = played.number, played.plays, played.groups
     seconds = run.pools.clock.take()
     counts = {**counts_of(plays.learnt_from, groups, children=plays.children), "stale": stale}
+    counts |= {} if run.settings.credit is None else {"by_turns": by_turns(groups)}
     run.ledger.append(*played.grades.values())
     run.ledger.close_step(step=step, groups=groups, update=update, stage_seconds=seconds, counts=counts)
     data = shown(counts, plays.learnt_from, played.grades, update=update, seconds=seconds)

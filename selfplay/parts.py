@@ -25,20 +25,24 @@ from selfplay.games import Cast
 from selfplay.games.gold import knows
 from selfplay.grounds import chooser as chooser
 from selfplay.grounds import game as game
+from selfplay.grounds import lost as lost
 from selfplay.grounds import named as named
 from selfplay.grounds import refuse_pastless as refuse_pastless
 from selfplay.grounds import sandboxes as sandboxes
 from selfplay.grounds import search_options as search_options
 from selfplay.grounds import source_of as source_of
+from selfplay.grounds import threads_of as threads_of
 from selfplay.grounds import waiting as waiting
+from selfplay.grounds import wanted_of as wanted_of
 from selfplay.grounds import worth as worth
 from selfplay.learner import estimators, forecast, memory
 from selfplay.learner.estimators import Estimator
 from selfplay.mix import alone, shares_of
 from selfplay.players import Players as Players
 from selfplay.players import roles as roles
+from selfplay.policy.cards import learners_mb
 from selfplay.samplers import TOY as TOY
-from selfplay.samplers import correction, spectator, toy
+from selfplay.samplers import correction, engine_mb, spectator, toy
 from selfplay.samplers import policy as policy
 from selfplay.types import Role, digest
 
@@ -49,11 +53,6 @@ if TYPE_CHECKING:
     from selfplay.learner.spectator import Spectator
     from selfplay.learner.trainer import Trainer
     from selfplay.policy import Tokenizer
-
-
-def threads_of(config: Config) -> int:
-    """Torch's threads, of each of the learner's ranks."""
-    return config.policy.threads or max(1, (os.cpu_count() or 1) // config.learner.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +82,19 @@ def learner(config: Config, players: Players) -> Model:
     # note: read once, when torch loads its OpenMP. Threads that spin while they wait would take the cores
     # from the sandboxes: two of them beside a busy core ran six times slower than sleeping ones.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from selfplay.learner.placing import device_for, room_mb
     from selfplay.learner.trainer import Trainer
 
-    options = _options(config, players)
     if config.policy.backend == "openai":
         watching, tokenizer = spectator(config)
         return Model(trainer=watching, tokenizer=tokenizer, origin="weights of the endpoint's own")
+    device = device_for(ranks=config.learner.ranks)
     if config.policy.model == TOY:
+        options = _options(config, players, device=device, limit_mb=_limit_mb(config, None, room_mb(device)))
         model, characters = toy(config)
         alone = partial(Trainer, model, options=options, tokenizer=characters)
         return Model(
-            trainer=_ranked(partial(toy_trainer, config, options=options), options) or alone(),
+            trainer=_ranked(config, partial(toy_trainer, config, options=options)) or alone(),
             tokenizer=characters,
             origin=f"random, seed {config.run.seed}",
         )
@@ -102,24 +103,30 @@ def learner(config: Config, players: Players) -> Model:
 
     found = resolve(config.policy.model, cache=cache_folder())
     shape = memory.shape_of(json.loads((found.folder / "config.json").read_text(encoding="utf-8")))
+    limit_mb = _limit_mb(config, shape, room_mb(device))
     if shape is not None and config.learner.memory_mb:
         forecast_of(config, players, shape).check()
     tokenizer = HFTokenizer(found.folder)
+    options = _options(config, players, device=device, limit_mb=limit_mb)
     build = partial(Trainer.from_folder, found.folder, options=options, tokenizer=tokenizer)
     return Model(
-        trainer=_ranked(build, options) or build(),
+        trainer=_ranked(config, build) or build(),
         tokenizer=tokenizer,
         origin=f"{found.origin} ({found.digest[:12]})",
     )
 
 
-def _ranked(build: Build, options: Options) -> Ranked | None:
-    """The learner of several ranks; None where one process is asked for."""
-    if options.ranks == 1:
+def _ranked(config: Config, build: Build) -> Ranked | None:
+    """The learner of several ranks, on this machine or on a cluster; None where one process is asked for."""
+    if config.learner.ranks == 1:
         return None
-    from selfplay.learner.ranks import Ranked
+    from selfplay.learner.ranks import Ranked, Ranks
 
-    return Ranked.start(build, size=options.ranks)
+    if (wanted := wanted_of(config)) is None:
+        return Ranked.start(build, ranks=Ranks.here(config.learner.ranks))
+    from selfplay.cluster import ranks
+
+    return Ranked.start(build, ranks=ranks.start(wanted))
 
 
 def toy_trainer(config: Config, *, options: Options, world: World) -> Trainer:
@@ -130,7 +137,14 @@ def toy_trainer(config: Config, *, options: Options, world: World) -> Trainer:
     return Trainer(model, options=options, tokenizer=characters, world=world)
 
 
-def _options(config: Config, players: Players) -> Options:
+def _limit_mb(config: Config, shape: memory.Shape | None, room: float | None) -> float:
+    """What the learner, and a sampler in its process, may use, in MB: of a card that has `room`; None: of memory."""
+    weights_mb = memory.SIZES[config.learner.dtype] * shape.parameters / memory.MB if shape else 0.0
+    left = None if room is None else max(1.0, room - engine_mb(config, weights_mb=weights_mb))
+    return memory.limit_mb(config.learner.memory_mb, card_mb=left)
+
+
+def _options(config: Config, players: Players, *, device: str, limit_mb: float) -> Options:
     from selfplay.learner.options import Options
 
     return Options(
@@ -140,6 +154,7 @@ def _options(config: Config, players: Players) -> Options:
         weight_decay=config.learner.weight_decay,
         optimizer=config.learner.optimizer,
         lora_rank=config.learner.lora_rank,
+        lora_roles=own_adapters(config, players),
         seed=config.run.seed,
         max_grad_norm=config.learner.max_grad_norm,
         role_weights=role_weights(config, players),
@@ -153,11 +168,19 @@ def _options(config: Config, players: Players) -> Options:
         ramp=config.learner.ramp,
         horizon=players.horizon,
         token_budget=config.learner.token_budget,
-        memory_mb=memory.limit_mb(config.learner.memory_mb) / config.learner.ranks,
+        memory_mb=limit_mb / config.learner.ranks,
         sampler_rows=config.policy.max_rows,
         threads=threads_of(config),
+        device=device,
         ranks=config.learner.ranks,
     )
+
+
+def own_adapters(config: Config, players: Players) -> tuple[str, ...]:
+    """Roles that have an adapter each, solvers first: who else plays does so with the first one's."""
+    if not config.learner.lora_per_role:
+        return ()
+    return (*players.trained(["solver"]), *players.trained(["proposer"]))
 
 
 def credit_of(config: Config, players: Players) -> Cast | None:
@@ -203,7 +226,7 @@ def forecast_of(config: Config, players: Players, shape: memory.Shape) -> foreca
     setup = memory.Setup(
         dtype=config.learner.dtype,
         optimizer=config.learner.optimizer,
-        lora_rank=config.learner.lora_rank,
+        lora_rank=config.learner.lora_rank * max(1, len(own_adapters(config, players))),
         reference=config.learner.kl > 0.0,
         rows=config.policy.max_rows,
     )
@@ -217,7 +240,8 @@ def forecast_of(config: Config, players: Players, shape: memory.Shape) -> foreca
         )
         if role.name in trained
     ]
-    limit = memory.limit_mb(config.learner.memory_mb)
+    room = None if config.learner.memory_mb else learners_mb(ranks=config.learner.ranks)
+    limit = _limit_mb(config, shape, room)
     return forecast.forecast(shape, setup, groups, token_budget=config.learner.token_budget, limit_mb=limit)
 
 

@@ -82,6 +82,9 @@ def _play(config: Config, project: Project, players: parts.Players) -> Iterator[
     yield PlanRow(section="play", name="model", value=config.policy.model, note=f"policy {config.policy.backend}")
     yield PlanRow(section="play", name="sampler", value=sampler.words, note=f"guarantees {sampler.guarantees}")
     yield PlanRow(section="play", name="staleness", value=_staleness(config), note="run.staleness")
+    if (wanted := parts.wanted_of(config)) is not None:
+        value = f"Ray: {wanted.nodes.sandboxes} sandbox actors, {wanted.ranks - 1} learner ranks beside the driver's"
+        yield PlanRow(section="play", name="cluster", value=value, note="run.cluster")
     parts.chooser(config, players)
     options = ", ".join(f"{name} = {value}" for name, value in config.curriculum.options.items())
     chosen = f"{config.run.steps} of {seeds} seeds, chosen by {config.curriculum.choose}"
@@ -141,7 +144,10 @@ def _roles(config: Config, players: parts.Players) -> Iterator[PlanRow]:
         learns = "learns" if role.name in trained else "does not learn"
         value = f"{role.name}: {role.sampling.max_tokens} tokens at temperature {role.sampling.temperature:g}"
         if role.tools is not None:
-            value = f"{value} a turn, {role.limits.turns} turns with tools, {role.limits.context} tokens in all"
+            # note: `env NAME=value ...` before a command says nothing of it.
+            command = [word for word in role.tools.harness if word != "env" and "=" not in word]
+            means = f"a harness ({command[0]})" if command else "tools"
+            value = f"{value} a turn, {role.limits.turns} turns with {means}, {role.limits.context} tokens in all"
         yield PlanRow(section="roles", name=role.side, value=f"{value}; {learns}", note=role.origin)
 
 
@@ -232,7 +238,8 @@ def _learning(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     kept = "parameters and moments float32" if learner.optimizer == "adamw" else "parameters float32, moments in 8 bits"
     precision = f"{kept}, forward in {learner.dtype}"
     if learner.lora_rank:
-        precision = f"adapters of rank {learner.lora_rank}: {precision}"
+        whose = ", for each role its own" if learner.lora_per_role else ""
+        precision = f"adapters of rank {learner.lora_rank}{whose}: {precision}"
     yield PlanRow(section="learning", name="precision", value=precision)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from selfplay.doors.harness import harnessed
 from selfplay.errors import UserError
 from selfplay.events import Event, Interrupt
 from selfplay.flow import Interrupted as Interrupted
@@ -143,7 +144,8 @@ async def _once(pools: Pools, play: Play, view: Mapping[str, object], open_tools
             return await pools.player.play(play, view)
     if pools.interrupt.level:
         raise Interrupted
-    return await talk(
+    job = harnessed if play.role.tools.harness else talk
+    return await job(
         pools.player,
         play,
         view,

@@ -106,8 +106,8 @@ def requests(run: Run, seeds: Sequence[Seed]) -> tuple[Request, ...]:
     views = [(who.of(s), run.game.proposer_view(s)) for s in train[:PROMPTS]]
     prompts = [encode(role, render(role, view), run.policy.tokenizer) for role, view in views]
     return tuple(
-        Request(prompt_ids=prompt[-room:], sampling=sampling, seed=draw(seed, "probe", number, index))
-        for number, prompt in enumerate(prompts)
+        Request(prompt_ids=prompt[-room:], sampling=sampling, seed=draw(seed, "probe", number, index), role=role.name)
+        for number, (prompt, (role, _)) in enumerate(zip(prompts, views, strict=True))
         for index in range(REPLIES)
     )
 
@@ -117,7 +117,7 @@ def sample_of(request: Request, reply: Completion) -> Sample:
     before, made = len(request.prompt_ids), len(reply.token_ids)
     return Sample(
         trajectory_id="probe",
-        role="probe",
+        role=request.role,
         group_id="probe",
         token_ids=(*request.prompt_ids, *reply.token_ids),
         trained=(False,) * before + (True,) * made,

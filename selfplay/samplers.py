@@ -1,6 +1,6 @@
 """Which backend samples: `policy.backend` and `policy.options` become a policy, or a sentence that says what is wrong.
 
-    local    the learner's own weights in memory      trains; guarantees A, B, C
+    local    the learner's own weights in memory      trains; guarantees A, B, and C on the processor
     vllm     a copy of them in an engine's process    trains; guarantees A, B
     openai   an endpoint's weights                    collects and evaluates; guarantee A
 
@@ -13,12 +13,14 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from selfplay import ahead
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.errors import NotReady, UserError
+from selfplay.policy import cards
 from selfplay.project import did_you_mean
 from selfplay.types import record
 
@@ -33,6 +35,7 @@ T = TypeVar("T")
 
 TOY = "toy"
 """The model that is not loaded but made: two random layers."""
+_GIB_MB = (1 << 30) / 1_000_000
 CONTEXT = 32_768
 """Longest prompt and reply that a sampler is asked to have room for, in tokens."""
 _TOY_CONTEXT = 4096
@@ -74,11 +77,17 @@ def check(config: Config) -> Sampler:
     """
     name, options = config.policy.backend, config.policy.options
     corrected = correction(config) is not None
+    _refuse_adapters(config)
     ahead.refuse(config.run.staleness, shares_weights=name == "local", corrected=corrected or name == "openai")
     if name == "vllm":
         from selfplay.policy import vllm_setup
 
         given = constants(vllm_setup.Options, options, backend=name)
+        if given.sleep and config.run.staleness:
+            raise UserError(
+                "policy.options sets sleep, and run.staleness plays steps ahead: engines would sample while they sleep",
+                hint="one or the other: -s run.staleness=0; or engines on cards of their own, e.g. cards = '1'",
+            )
         found = vllm_setup.installed(given)
         several = f"{given.replicas} engines of " if given.replicas > 1 else ""
         handed = "weights handed over after every update, digests compared"
@@ -92,7 +101,28 @@ def check(config: Config) -> Sampler:
             f"policy.options is set ({', '.join(options)}), and policy.backend `local` has no constants",
             hint="leave it out, or name the backend: -s policy.backend=vllm",
         )
-    return Sampler(words="the learner's own weights, in memory", guarantees="A, B, C")
+    # note: on a card what else is in flight moves the last bits, as with vLLM.
+    kept = "A, B" if cards.learner_has_one(ranks=config.learner.ranks) else "A, B, C"
+    return Sampler(words="the learner's own weights, in memory", guarantees=kept)
+
+
+def _refuse_adapters(config: Config) -> None:
+    """Adapters for each role are learnt in one process, and sampled by the learner's own model."""
+    learner, said = config.learner, "learner.lora_per_role is true"
+    if not learner.lora_per_role:
+        return
+    if not learner.lora_rank:
+        raise UserError(f"{said}, and learner.lora_rank is 0: there are no adapters", hint="-s learner.lora_rank=8")
+    if config.policy.backend != "local":
+        raise UserError(
+            f"{said}, and policy.backend `{config.policy.backend}` samples with one set of weights for all roles",
+            hint="-s policy.backend=local, or one adapter for all: -s learner.lora_per_role=false",
+        )
+    if learner.ranks > 1:
+        raise UserError(
+            f"{said}, and learner.ranks is {learner.ranks}: ranks share one adapter",
+            hint="-s learner.ranks=1, or one adapter for all: -s learner.lora_per_role=false",
+        )
 
 
 def planned(config: Config) -> Sampler:
@@ -112,6 +142,18 @@ def engine_gb(config: Config) -> float:
     from selfplay.policy.vllm_setup import Options
 
     return constants(Options, config.policy.options, backend="vllm").kv_gb
+
+
+def engine_mb(config: Config, *, weights_mb: float) -> float:
+    """What an engine takes of the learner's card while the learner works, in MB; asleep, what vLLM itself keeps."""
+    from selfplay.policy.vllm_setup import Options
+
+    if config.policy.backend != "vllm":
+        return 0.0
+    given = constants(Options, config.policy.options, backend="vllm")
+    if not cards.shared(given.cards):
+        return 0.0
+    return cards.ENGINE_MB + (0.0 if given.sleep else weights_mb + given.kv_gb * _GIB_MB)
 
 
 def correction(config: Config) -> str | None:
@@ -135,13 +177,22 @@ def policy(config: Config, model: Model, torch_thread: Executor, *, say: Callabl
         return _vllm(config, trainer, model.tokenizer, torch_thread, say=say or (lambda text: None))
     from selfplay.policy.local import LocalPolicy
 
-    return LocalPolicy(
-        trainer.model,
-        model.tokenizer,
-        version=lambda: trainer.policy_version,
-        executor=torch_thread,
-        max_rows=config.policy.max_rows,
-    )
+    def local(begin: Callable[[], None] | None = None) -> LocalPolicy:
+        return LocalPolicy(
+            trainer.model,
+            model.tokenizer,
+            version=lambda: trainer.policy_version,
+            executor=torch_thread,
+            max_rows=config.policy.max_rows,
+            begin=begin,
+        )
+
+    if not config.learner.lora_per_role:
+        return local()
+    from selfplay.learner.lora import speak_as
+    from selfplay.policy.by_role import ByRole
+
+    return ByRole({role: local(partial(speak_as, trainer.model, role)) for role in trainer.options.lora_roles})
 
 
 def _vllm(

@@ -1,10 +1,9 @@
 """What fits on which device: memory of learner and sampler by kind, and the sizes that follow from it.
 
-The learner of today computes on the processor: it has the machine's own memory, and an engine each of the cards, where
-there are some; else learner and engine share that memory. Were the learner on a card (nothing puts it there yet), it
-would have the first of several; on a single one an engine would have to sleep while the learner works where both do not
-fit. The learner's part is `learner.forecast`'s; an engine has the weights once more, keys and values, and what vLLM
-itself takes.
+Where there are cards the learner has the first (`learner.placing`) and an engine each of the others; on a single one an
+engine has to sleep while the learner works where both do not fit. Without cards, learner and engine share the machine's
+memory; a learner of several processes is there too, and the engines have all cards. The learner's part is
+`learner.forecast`'s; an engine has the weights once more, keys and values, and what vLLM itself takes.
 
 Picked are: engines (`policy.options.replicas`), the room of each for keys and values (`kv_gb`), the largest micro-batch
 (`learner.token_budget`), sleep mode. They are said, never set: what a run does stands in its settings.
@@ -16,30 +15,26 @@ Sizes are in MB of 10^6 bytes where a name says so.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from selfplay import parts
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.config.scales import ORIGIN, SCALES
 from selfplay.learner import memory
+from selfplay.policy.cards import ENGINE_MB, USED, learner_has_one
+from selfplay.policy.cards import cards as cards
 from selfplay.policy.models import described
 from selfplay.types import record
 from selfplay.views.plan import PlanRow
 
 BUDGETS = (1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
 """Token budgets that are tried."""
-ENGINE_MB = 900.0
-"""What an engine's process takes beside weights, keys and values: 650 to 860 MB were seen of vLLM 0.32 on a CPU."""
 LEAST_KEYS_MB = 256.0
 """Below this for keys and values an engine is of no use."""
-USED = 0.9
-"""Share of a card's memory that is planned with; of the machine's own it is what `learner.memory_mb` says, or half."""
 GIB = float(1 << 30) / memory.MB
 """MB of a GiB."""
-_ASK_SECONDS = 20.0
 
 
 @record
@@ -96,31 +91,18 @@ class Sizes:
 
 
 def devices(config: Config) -> tuple[Device, ...]:
-    """The machine's memory, which the learner has, and the cards where an engine is to be on them."""
+    """Where the learner is, then where only engines are."""
     own = Device(name="memory", limit_mb=memory.limit_mb(config.learner.memory_mb))
-    return (own, *on_cards()) if config.policy.backend == "vllm" else (own,)
+    there, engines = on_cards(), config.policy.backend == "vllm"
+    if there and learner_has_one(ranks=config.learner.ranks):
+        first = replace(there[0], limit_mb=memory.limit_mb(config.learner.memory_mb, card_mb=there[0].limit_mb))
+        return (first, *there[1:]) if engines else (first,)
+    return (own, *there) if engines else (own,)
 
 
 def on_cards() -> tuple[Device, ...]:
     """The cards, as something to plan with."""
     return tuple(Device(name=name, limit_mb=USED * mb, card=True) for name, mb in cards())
-
-
-def cards() -> tuple[tuple[str, float], ...]:
-    """Name and memory (MB) of each NVIDIA card, by its driver's own command; torch is not imported."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return ()
-    asked = [command, "--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    found = []
-    for line in done.stdout.splitlines():
-        index, name, mebibytes = (word.strip() for word in line.split(",", 2))
-        found.append((f"card {index} ({name})", float(mebibytes) * (1 << 20) / memory.MB))
-    return tuple(found)
 
 
 def pick(needs: Needs, where: Sequence[Device]) -> Sizes:
@@ -258,10 +240,6 @@ def rows(config: Config, players: parts.Players) -> Iterator[PlanRow]:
         note = f"set: {options.get('replicas', 1)} with {options.get('kv_gb', 1.0):g} GiB (policy.options)"
         yield PlanRow(section="sizing", name="engines", value=engines, note=note)
     yield PlanRow(section="sizing", name="verdict", value=_verdict(found))
-    if found.replicas and (there := on_cards()):
-        other = pick(needs, there)
-        value = f"{other.replicas} engines, a token budget up to {other.token_budget}; {_verdict(other)}"
-        yield PlanRow(section="sizing", name="learner on a card", value=value, note="nothing puts it there yet")
 
 
 def _budget(found: Sizes, config: Config) -> str:
@@ -274,5 +252,5 @@ def _verdict(found: Sizes) -> str:
     if not found.fits:
         return "it does not fit: a smaller policy.model, learner.lora_rank = 8, or learner.optimizer = adamw8bit"
     if found.sleep:
-        return "it fits in turns only: an engine would have to sleep while the learner works, which is not done yet"
+        return "it fits in turns only: the engine must sleep while the learner works (policy.options: sleep = true)"
     return "it fits" + (", learner and engine at the same time; no sleep mode is needed" if found.replicas else "")

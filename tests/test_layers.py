@@ -63,6 +63,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "tools": GROUND | {"cache", "retrieval", "sandbox"},
     "learner": GROUND | {"policy"},
     "rollout": GROUND | {"policy", "sandbox", "learner", "retrieval", "tools"},
+    "cluster": GROUND | {"cache", "sandbox", "learner"},
     "games": GROUND | {"cache", "policy", "sandbox", "learner", "retrieval", "rollout", "tools"},
 }
 """What each part may import of the package, DESIGN's arrows; parts that are not named are the loop's or the top's."""
@@ -72,6 +73,7 @@ HEAVY: Mapping[str, set[str]] = {
     "transformers": {"learner", "policy"},
     "vllm": {"policy"},
     "docker": {"sandbox"},
+    "ray": {"cluster"},
 }
 """Who may name the packages that are slow to import."""
 

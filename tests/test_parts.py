@@ -6,11 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from selfplay import curriculum, parts
 from selfplay.config import Config
 from selfplay.errors import NotFound, UserError
+from selfplay.learner import placing
+from selfplay.learner.trainer import Trainer
 from selfplay.project import Project
+from tests.card import CARD, Card
 
 
 def test_both_roles_sample_at_one_temperature(
@@ -28,6 +32,21 @@ def test_both_roles_sample_at_one_temperature(
     with pytest.raises(UserError, match="temperature"):
         parts.roles(toy_config(), other)
     assert parts.roles(toy_config("play.temperature=1.0"), other).temperature == 1.0
+
+
+def test_a_run_puts_learner_and_sampler_on_the_first_card(
+    toy_config: Callable[..., Config], project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toy_config()
+    assert parts.learner(config, parts.roles(config, project)).trainer.options.device == "cpu"
+    monkeypatch.setattr(placing, "CARD", str(CARD))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with Card()() as card:
+        model = parts.learner(config, parts.roles(config, project))
+        trainer = model.trainer
+        assert isinstance(trainer, Trainer)
+        assert {value.device for value in trainer.model.parameters()} == {CARD}
+        assert all(card.holds(value) for value in trainer.compute.values())
 
 
 def test_only_the_asked_sides_learn(toy_config: Callable[..., Config], project: Project) -> None:

@@ -19,6 +19,8 @@ from selfplay.learner.refuse import refuse
 from selfplay.learner.spectator import SKIPPED
 from selfplay.ledger import Ledger, check
 from selfplay.plan import plan
+from selfplay.policy import cards
+from selfplay.policy.cards import ENGINE_MB
 from selfplay.policy.toy import CharTokenizer
 from selfplay.project import Project
 from selfplay.replay import replay
@@ -58,6 +60,8 @@ def echoed(body: dict[str, object]) -> Answer:
         (("policy.backend=vllm", "policy.options={kv_gb='x'}"), "it takes float"),
         (("policy.backend=vllm", "policy.options={restarts=-1}"), "it takes int"),
         (("policy.backend=vllm", "policy.options={restarts=1.5}"), "it takes int"),
+        (("policy.backend=vllm", "policy.options={sleep=1}"), "it takes bool"),
+        (("policy.backend=vllm", "policy.options={sleep=true}", "run.staleness=1"), "sample while they sleep"),
         (("policy.backend=openai", "roles.train=[]"), "names no address"),
         (("policy.backend=openai", "policy.options={url='http://h/v1'}"), "roles.train asks to learn"),
         (
@@ -102,6 +106,35 @@ def test_a_copy_of_the_weights_is_corrected_for_unless_it_is_asked_otherwise(toy
     assert samplers.correction(toy_config(vllm, "learner.correction=none")) is None
     assert samplers.correction(toy_config(vllm, "learner.correction=icepop")) == "icepop"
     assert samplers.correction(toy_config("learner.correction=icepop")) == "icepop"
+
+
+def test_an_engine_on_the_learners_card_takes_of_it_unless_it_sleeps(
+    toy_config: Config_, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def taken(*sets: str) -> float:
+        return samplers.engine_mb(toy_config(*sets), weights_mb=100.0)
+
+    vllm = "policy.backend=vllm"
+    assert taken() == 0.0
+    assert taken(vllm) == pytest.approx(100.0 + 1073.7 + ENGINE_MB, abs=0.1)
+    assert taken(vllm, "policy.options={kv_gb=2.0, cards='0'}") == pytest.approx(100.0 + 2147.5 + ENGINE_MB, abs=0.1)
+    assert taken(vllm, "policy.options={cards='1'}") == 0.0
+    assert taken(vllm, "policy.options={sleep=true}") == ENGINE_MB
+
+
+def test_bits_are_promised_on_the_processor_alone(
+    toy_config: Config_, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert samplers.check(toy_config()).guarantees == "A, B, C"
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho '0, Card A, 24564'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(cards, "version", lambda name: "2.13.0")
+    assert samplers.check(toy_config()).guarantees == "A, B"
+    assert samplers.check(toy_config("learner.ranks=2")).guarantees == "A, B, C"
 
 
 def test_whole_numbers_do_where_a_fraction_is_taken() -> None:

@@ -18,6 +18,7 @@ from selfplay.config.settings import fields
 from selfplay.errors import UserError
 from selfplay.events import Interrupt
 from selfplay.plan import plan
+from selfplay.policy import cards
 from selfplay.project import Project
 from selfplay.sizing import BUDGETS, Device, Needs, pick
 
@@ -73,8 +74,37 @@ def test_cards_are_what_the_drivers_command_says(tmp_path: Path, monkeypatch: py
     command.write_text("#!/bin/sh\necho '0, Card A, 24564'\necho '1, Card B, 1000'\n")
     command.chmod(0o755)
     assert sizing.cards() == (("card 0 (Card A)", pytest.approx(25757.2, abs=0.1)), ("card 1 (Card B)", 1048.576))
+    for visible, names in (("1", ["card 1"]), ("1,0", ["card 1", "card 0"]), ("", []), ("-1", []), ("GPU-5a", None)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        found = [name.partition(" (")[0] for name, _ in sizing.cards()]
+        assert found == (["card 0", "card 1"] if names is None else names)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     command.write_text("#!/bin/sh\nexit 9\n")
     assert sizing.cards() == ()
+
+
+def test_the_learner_has_the_first_card_and_an_engine_may_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Project
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cards, "version", lambda name: "2.13.0")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\necho '0, Card A, 20000'\necho '1, Card B, 20000'\n")
+    command.chmod(0o755)
+
+    def where(*sets: str) -> list[str]:
+        config = configs.load("quickstart", project=project, sets=list(sets), environ={})
+        return [device.name for device in sizing.devices(config)]
+
+    assert where() == ["card 0 (Card A)"]
+    assert where("policy.backend=vllm") == ["card 0 (Card A)", "card 1 (Card B)"]
+    assert where("policy.backend=vllm", "learner.ranks=2") == ["memory", "card 0 (Card A)", "card 1 (Card B)"]
+    monkeypatch.setattr(cards, "version", lambda name: "2.13.0+cpu")
+    assert where() == ["memory"]
+    assert (cards.shared(""), cards.shared("0 1"), cards.shared("1")) == (True, True, False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert (cards.shared("0"), cards.shared("1")) == (False, True)
 
 
 @pytest.fixture
@@ -116,7 +146,16 @@ def test_a_plan_says_what_fits_and_that_a_scale_is_untested(
     config = configs.load("quickstart", project=project, scale="gpu", sets=[f"policy.model={large}"], environ={})
     rows = {row.name: row for row in plan(config, project) if row.section == "sizing"}
     assert "keys and values" in rows["card 0 (Card A)"].value
-    assert "it does not fit" in rows["learner on a card"].value
+    assert "optimizer" in rows["memory"].value, "this torch is for the processor alone"
+    monkeypatch.setattr(cards, "version", lambda name: "2.13.0")
+    rows = {row.name: row for row in plan(config, project) if row.section == "sizing"}
+    assert "optimizer" in rows["card 0 (Card A)"].value
+    assert "it does not fit" in rows["verdict"].value
+    assert "memory" not in rows
+    asked = {row.name: row.note for row in plan(config, project) if row.section == "memory"}
+    assert asked["in all"] == "of 22281 MB that learner and sampler may use", (
+        "nine tenths of the card, the engine asleep"
+    )
     asked = {row.name: row for row in plan(configs.load("demo", project=project, environ={}), project)}
     assert "verdict" not in asked, "the toy model has no sizes"
 

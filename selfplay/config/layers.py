@@ -177,9 +177,10 @@ def _unknown(setting: Setting, known: Mapping[str, FieldInfo]) -> UserError:
         moved = [name for name in known if name.split(".")[1] == key]
         if not did_you_mean(table, Config.model_fields) and not moved:
             return _unknown_table(table, setting.place)
-    near = did_you_mean(setting.name, known) or did_you_mean(
-        setting.name, [name for name in known if name.split(".")[1] == (key or table)]
-    )
+    short = f"{table}.{''.join(word[:1] for word in key.split('_'))}"
+    # note: `learning_rate` is nearer to `lr` than letters tell.
+    near = f"did you mean `{short}`? " if short in known else did_you_mean(setting.name, known)
+    near = near or did_you_mean(setting.name, [name for name in known if name.split(".")[1] == (key or table)])
     if not near:
         same = [name for name in known if name.split(".")[1] == (key or table)]
         near = f"did you mean `{same[0]}`? " if same else ""

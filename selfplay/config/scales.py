@@ -55,7 +55,7 @@ SCALES: Mapping[str, Scale] = {
         },
     ),
     "gpu": Scale(
-        words="one card, on which vLLM samples; the learner is on the processor",
+        words="one card, which vLLM and the learner use in turns",
         tested=False,
         values={
             "run.save_every": 1,
@@ -63,13 +63,13 @@ SCALES: Mapping[str, Scale] = {
             "play.proposals": 4,
             "play.attempts": 8,
             "policy.backend": "vllm",
-            "policy.options": {"kv_gb": 8.0},
+            "policy.options": {"kv_gb": 8.0, "sleep": True},
             "policy.max_rows": 128,
             "learner.token_budget": 16384,
         },
     ),
     "node": Scale(
-        words="eight cards, an engine on each, a step played ahead; the learner is on the processor",
+        words="eight cards, one for the learner, an engine on each of the others, a step played ahead",
         tested=False,
         values={
             "run.save_every": 1,
@@ -78,9 +78,23 @@ SCALES: Mapping[str, Scale] = {
             "play.proposals": 4,
             "play.attempts": 8,
             "policy.backend": "vllm",
-            "policy.options": {"replicas": 8, "cards": "0 1 2 3 4 5 6 7", "kv_gb": 16.0},
+            "policy.options": {"replicas": 7, "cards": "1 2 3 4 5 6 7", "kv_gb": 16.0},
             "policy.max_rows": 256,
             "learner.token_budget": 32768,
+        },
+    ),
+    "ray": Scale(
+        words="a Ray cluster: two learner ranks and two sandbox actors, as much played as on a laptop",
+        tested=True,
+        values={
+            "run.cluster": {"sandboxes": 2},
+            "curriculum.seeds": 3,
+            "play.proposals": 4,
+            "play.attempts": 8,
+            "policy.backend": "local",
+            "policy.max_rows": 32,
+            "learner.token_budget": 4096,
+            "learner.ranks": 2,
         },
     ),
 }

@@ -1,4 +1,4 @@
-"""Every setting of a run: its table, type, default and meaning. At most 76 keys, each owned by one component.
+"""Every setting of a run: its table, type, default and meaning. At most 78 keys, each owned by one component.
 
 A key either affects results (it is part of the digest that guards resume) or it does not (it may change
 between launches of one run); each says which.
@@ -41,6 +41,12 @@ class Run(Table):
         (), "How much of each step the games of a mix have, in their order, e.g. `[2, 1]`; none: equal shares."
     )
     seed: int = key(0, "Keys every random draw.", ge=0)
+    cluster: Options = key(
+        {},
+        "What of the run is on a Ray cluster (of `RAY_ADDRESS`, else of this machine alone): the learner's other ranks "
+        "and `{sandboxes = N}` actors with sandboxes; none: all is here.",
+        affects_results=False,
+    )
     steps: int = key(10, "Steps to play in all; more of them prolong a run.", affects_results=False, ge=0)
     staleness: int = key(
         0,
@@ -211,6 +217,9 @@ class Learner(Table):
         "all weights; 0: all weights are.",
         ge=0,
     )
+    lora_per_role: bool = key(
+        False, "Each role has adapters of its own over the one base; what one learns leaves the others' as they are."
+    )
     max_grad_norm: float = key(1.0, "The gradient's norm is clipped to this.", gt=0.0)
     token_budget: int = key(4096, "Tokens a micro-batch.", ge=64)
     ranks: int = key(
@@ -222,7 +231,7 @@ class Learner(Table):
     memory_mb: int = key(
         0,
         "Memory that learner and sampler may use: layers are computed again where they would need more, and what "
-        "cannot fit is refused. 0: half of the machine's, nothing refused.",
+        "cannot fit is refused. 0: half of the machine's, of a card nine tenths of what is free, nothing refused.",
         affects_results=False,
         ge=0,
     )

@@ -22,6 +22,7 @@ from torch import Tensor
 from selfplay.errors import RunFailed, UserError
 from selfplay.learner.lora import Adapter
 from selfplay.learner.options import Options
+from selfplay.learner.placing import CPU, described
 from selfplay.learner.weights import Stored, read, tensors_digest
 from selfplay.types import Save
 
@@ -70,7 +71,7 @@ def traits_of(options: Options, adapter: Adapter | None) -> dict[str, str]:
 
 
 def fingerprint(options: Options) -> str:
-    """Versions, arithmetic, CPU capability, threads, dtype; optimizer, ranks, adapters where they are not plain."""
+    """Versions, arithmetic, CPU capability, threads, dtype; optimizer, card, ranks, adapters where not plain."""
     words = [
         f"torch {torch.__version__}",
         f"transformers {transformers.__version__}",
@@ -81,11 +82,17 @@ def fingerprint(options: Options) -> str:
     ]
     if options.optimizer != "adamw":
         words.append(f"{options.optimizer} (torchao {version('torchao')})")
+    if options.device != CPU:
+        words.append(described(options.device))
     if options.ranks > 1:
         words.append(f"{options.ranks} ranks")
     if options.lora_rank:
-        words.append(f"adapters of rank {options.lora_rank} (peft {version('peft')})")
+        words.append(f"adapters of rank {options.lora_rank}{_own(options)} (peft {version('peft')})")
     return "; ".join(words)
+
+
+def _own(options: Options) -> str:
+    return f" for {', '.join(options.lora_roles)}" if options.lora_roles else ""
 
 
 def _damaged(folder: Path) -> RunFailed:
@@ -98,6 +105,12 @@ def _refuse_other_kind(counters: Mapping[str, str], traits: Mapping[str, str], *
         raise UserError(
             f"the save in {folder} holds {_kind(theirs)}, and this learner trains {_kind(ours)}",
             hint=f"-s learner.lora_rank={theirs}",
+        )
+    theirs, ours = counters.get("lora_roles", ""), traits.get("lora_roles", "")
+    if theirs != ours:
+        raise UserError(
+            f"the save in {folder} holds adapters of {_whose(theirs)}, and this learner trains those of {_whose(ours)}",
+            hint=f"-s learner.lora_per_role={str(bool(theirs)).lower()}",
         )
     theirs, ours = counters.get("base", ""), traits.get("base", "")
     if theirs != ours:
@@ -116,6 +129,10 @@ def _refuse_other_kind(counters: Mapping[str, str], traits: Mapping[str, str], *
 
 def _kind(rank: str) -> str:
     return "all weights" if rank == "0" else f"adapters of rank {rank}"
+
+
+def _whose(roles: str) -> str:
+    return roles.replace(",", " and of ") or "all roles together"
 
 
 def _shape(tensor: Tensor) -> str:

@@ -11,15 +11,21 @@ alpha is 32 for every rank, and all layers are adapted, as in Schulman et al., L
 Machines Lab, September 2025): with the factor 1 / r the best learning rate hardly depends on the rank, and is
 about ten times that of all weights.
 
-Not here: files (`weights`), whether a save belongs to a model (`fit`), the optimizer (`master`). Not covered:
-quantised bases, adapters in embeddings, convolutions or experts that are no linear layers, starting from an
-adapter that was made elsewhere, and merging an adapter into its base (`peft`'s `merge_and_unload` does).
+One adapter learns for all roles, or each role has one of its own over the same base (`roles`): then every pass through
+the model is one role's (`speak_as`), and what one role learns leaves the others' adapters as they are, bit by bit.
+
+Not here: files (`weights`), which role samples when (`policy.by_role`), whether a save belongs to a model (`fit`), the
+optimizer (`master`). Not covered: quantised bases, adapters in embeddings, convolutions or experts that are no linear
+layers, starting from an adapter that was made elsewhere, and merging an adapter into its base (`peft`'s
+`merge_and_unload` does).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +54,11 @@ class Adapter:
     """What a save must agree with: `lora_rank`, and `base`, the digest of the base in float32."""
     config_json: str
     """Contents of `adapter_config.json`."""
+    groups: tuple[frozenset[str], ...] = ()
+    """Names of the parameters of each role, where each has its own."""
 
 
-def attach(model: nn.Module, *, rank: int, seed: int, source: Path | None) -> Adapter:
+def attach(model: nn.Module, *, rank: int, seed: int, source: Path | None, roles: Sequence[str] = ()) -> Adapter:
     """Put adapters into `model`, a causal language model in float32.
 
     Args:
@@ -58,6 +66,7 @@ def attach(model: nn.Module, *, rank: int, seed: int, source: Path | None) -> Ad
         rank: r.
         seed: Of A's random values.
         source: The folder of the base, named in the adapter's configuration.
+        roles: Names of those that get one each; who is not among them plays with the first one's. None: one for all.
 
     Raises:
         UserError: a layer is smaller than `rank`.
@@ -84,18 +93,58 @@ def attach(model: nn.Module, *, rank: int, seed: int, source: Path | None) -> Ad
         task_type="CAUSAL_LM",
         base_model_name_or_path=str(source) if source else None,
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # note: the second adapter of a model is what is wanted here.
+        warnings.filterwarnings("ignore", "Already found a `peft_config`", UserWarning)
         torch.manual_seed(seed)
-        peft.inject_adapter_in_model(config, model, adapter_name=NAME)
+        for name in roles or (NAME,):
+            peft.inject_adapter_in_model(config, model, adapter_name=name)
+    parameters = {_saved(name): parameter for name, parameter in model.named_parameters() if ".lora_" in name}
     return Adapter(
-        parameters={_saved(name): parameter for name, parameter in model.named_parameters() if ".lora_" in name},
-        traits={"base": digest, "lora_rank": str(rank)},
+        parameters=parameters,
+        traits={"base": digest, "lora_rank": str(rank), **({"lora_roles": ",".join(roles)} if roles else {})},
         config_json=_json(config),
+        groups=tuple(frozenset(name for name in parameters if _of(name, role)) for role in roles),
     )
 
 
+def speak_as(model: nn.Module, role: str) -> None:
+    """From now on `model` computes, and learns, with the adapter of `role`; nothing where there is one for all."""
+    for layer in model.modules():
+        own: Any = layer.__dict__.get("_modules", {}).get("lora_A")
+        if own is None or len(own) < 2:
+            continue
+        name = role if role in own else next(iter(own))
+        switched: Any = layer
+        if switched.active_adapters != [name]:
+            switched.set_adapter(name)
+
+
+def of_role(save: Path, role: str, to: Path) -> None:
+    """Write the adapter of `role` in the save `save` into the new folder `to`, in peft's own layout.
+
+    Raises:
+        UserError: the save has none of that name.
+    """
+    stored = weights.read(save)
+    tensors = {
+        name.replace(f".{role}.weight", ".weight"): tensor for name, tensor in stored.tensors.items() if _of(name, role)
+    }
+    if not tensors:
+        known = stored.counters.get("lora_roles", "") or "none"
+        raise UserError(f"the save in {save} has no adapter of role `{role}`", hint=f"it has those of: {known}")
+    counters = {name: value for name, value in stored.counters.items() if name != "lora_roles"}
+    alone = weights.Stored(tensors=tensors, moments={}, counters=counters, adapter=True)
+    described = (save / weights.ADAPTER_CONFIG).read_text(encoding="utf-8")
+    weights.write(to, alone, config_json=described, source=save)
+
+
+def _of(name: str, role: str) -> bool:
+    return re.search(rf"\.lora_[AB]\.{re.escape(role)}\.weight$", name) is not None
+
+
 def _saved(name: str) -> str:
-    """The name that peft gives a parameter in a save."""
+    """The name of a parameter in a save: peft's, with the role's name where each has its own."""
     return f"base_model.model.{name.replace(f'.{NAME}.', '.')}"
 
 

@@ -10,7 +10,7 @@ Not here: the optimizers (`optimizer`), losses, learning-rate schedules, files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ from selfplay.learner import optimizer
 from selfplay.learner.batch import Row
 from selfplay.learner.forward import Scores, score
 from selfplay.learner.head import Sinks, add_in_place
+from selfplay.learner.lora import speak_as
 from selfplay.learner.reference import Reference, pinned
 from selfplay.learner.weights import tensors_digest
 
@@ -41,10 +42,13 @@ class Master:
         weight_decay: float,
         kind: optimizer.Kind = "adamw",
         trained: Mapping[str, nn.Parameter] | None = None,
+        groups: Sequence[Collection[str]] = (),
     ) -> None:
         """Take over `model`, whose parameters are float32: cast it to `dtype` and collect its gradients.
 
         `trained` names the parameters of `model` that learn (None: all, under their own names); the others are frozen.
+        `groups` of them, by name, are clipped and stepped apart, and one without a gradient stays as it is; none: all
+        are one.
 
         Raises:
             NotReady: the optimizer's library is not installed.
@@ -57,6 +61,10 @@ class Master:
         """What the model computes with, by the names that saves have."""
         self.parameters = {name: nn.Parameter(parameter.data.float()) for name, parameter in self.compute.items()}
         self.gradients = {name: torch.zeros_like(master.data) for name, master in self.parameters.items()}
+        self._groups = [
+            {name: parameter for name, parameter in self.parameters.items() if not groups or name in own}
+            for own in groups or (frozenset[str](),)
+        ]
         self.sinks: Sinks = {self.compute[name]: gradient for name, gradient in self.gradients.items()}
         self.reset_optimizer()
         for parameter in model.parameters():
@@ -73,6 +81,11 @@ class Master:
             add_in_place(self.sinks[parameter], parameter.grad)
             parameter.grad = None
 
+    def speak_as(self, role: str) -> None:
+        """What follows is of this role, where roles have adapters of their own."""
+        if len(self._groups) > 1:
+            speak_as(self._model, role)
+
     def score(self, row: Row, *, temperature: float, recompute: bool = False) -> Scores:
         """Log-probabilities and entropies of the row's trained tokens; `backward` collects their gradient."""
         return score(self._model, row, temperature=temperature, sinks=self.sinks, recompute=recompute)
@@ -81,9 +94,10 @@ class Master:
         """Forget the moments."""
         for name, parameter in self.parameters.items():
             parameter.grad = self.gradients[name]
-        self._optimizer = optimizer.make(
-            self._kind, self.parameters, betas=self._betas, weight_decay=self._weight_decay
-        )
+        self._optimizers = [
+            optimizer.make(self._kind, group, betas=self._betas, weight_decay=self._weight_decay)
+            for group in self._groups
+        ]
 
     def zero_gradients(self) -> None:
         """Forget the gradients collected so far."""
@@ -99,15 +113,20 @@ class Master:
         Raises:
             RunFailed: the gradient is not finite; nothing has changed.
         """
-        norm = torch.nn.utils.get_total_norm(self.gradients.values())
-        if not torch.isfinite(norm):
+        norms = [torch.nn.utils.get_total_norm([self.gradients[name] for name in group]) for group in self._groups]
+        whole = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+        if not torch.isfinite(whole):
             self.zero_gradients()
-            raise RunFailed(f"the gradient is not finite (norm {norm.item()}); the weights are unchanged")
-        torch.nn.utils.clip_grads_with_norm_(self.parameters.values(), max_grad_norm, norm)
-        self._optimizer.step(lr=lr)
+            raise RunFailed(f"the gradient is not finite (norm {whole.item()}); the weights are unchanged")
+        for group, norm, own in zip(self._groups, norms, self._optimizers, strict=True):
+            if len(norms) > 1 and not norm:
+                # note: moments of earlier steps would move it, though it was not there to learn.
+                continue
+            torch.nn.utils.clip_grads_with_norm_(group.values(), max_grad_norm, norm)
+            own.step(lr=lr)
         self.refresh()
         self.zero_gradients()
-        return float(norm)
+        return float(whole)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -141,7 +160,7 @@ class Master:
 
     def moments(self) -> dict[str, Tensor]:
         """The optimizer's state as `MOMENT.PARAMETER`; empty before the first step. The live tensors, not copies."""
-        return self._optimizer.moments()
+        return {name: moment for own in self._optimizers for name, moment in own.moments().items()}
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Copies of `tensors` and `moments`, for `restore`."""
@@ -161,7 +180,9 @@ class Master:
         for name, parameter in self.parameters.items():
             parameter.copy_(tensors[name])
         self.reset_optimizer()
-        if moments:
-            self._optimizer.restore(moments)
+        stepped = {name.partition(".")[2] for name in moments}
+        for group, own in zip(self._groups, self._optimizers, strict=True):
+            if moments and (len(self._groups) == 1 or stepped & group.keys()):
+                own.restore(moments)
         self.zero_gradients()
         self.refresh()

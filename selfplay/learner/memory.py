@@ -242,16 +242,18 @@ def setup_of(options: Options) -> Setup:
     return Setup(
         dtype=options.dtype,
         optimizer=options.optimizer,
-        lora_rank=options.lora_rank,
+        lora_rank=options.lora_rank * max(1, len(options.lora_roles)),
         reference=options.kl_coef > 0.0,
         rows=options.sampler_rows,
     )
 
 
-def limit_mb(memory_mb: int) -> float:
-    """What learner and sampler may use: `memory_mb`, or half of this machine's (or this container's) memory."""
-    if memory_mb:
-        return float(memory_mb)
+def limit_mb(memory_mb: int, *, card_mb: float | None = None) -> float:
+    """What learner and sampler may use: `memory_mb`, or `card_mb` of the card that they are on, or half of this
+    machine's (or this container's) memory.
+    """
+    if memory_mb or card_mb is not None:
+        return float(memory_mb or card_mb or 0.0)
     bytes_ = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # Another system has no such file, a container without a limit has `max` in it.
     with suppress(OSError, ValueError):

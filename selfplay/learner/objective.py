@@ -84,8 +84,9 @@ class Played:
         options = self.options
         loss_BT = self.rule.token_loss(tokens, clip_low=options.clip_low, clip_high=options.clip_high)
         if self.correction is not None:
-            sampler = [torch.tensor(trained_values(self.samples[member])) for member in row.members]
-            sampler_BT = pad_sequence(sampler, batch_first=True).to(loss_BT.device)
+            values = [trained_values(self.samples[member]) for member in row.members]
+            sampler = [torch.tensor(one, device=loss_BT.device) for one in values]
+            sampler_BT = pad_sequence(sampler, batch_first=True)
             loss_BT = loss_BT * self.correction(tokens.old_BT, sampler_BT=sampler_BT, mask_BT=tokens.mask_BT)
         if self.reference is not None:
             reference = self.reference(row).split_with_sizes(list(row.lengths))

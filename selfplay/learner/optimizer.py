@@ -104,7 +104,9 @@ class AdamW:
     def restore(self, moments: Mapping[str, Tensor]) -> None:
         """Take over copies of `moments`."""
         for name, parameter in self._parameters.items():
-            self._torch.state[parameter] = {m: moments[f"{m}.{name}"].clone() for m in (*MOMENTS, STEP)}
+            # note: the fused kernel wants all of it, the count too, where the parameter is.
+            own = {m: moments[f"{m}.{name}"].to(parameter.device, copy=True) for m in (*MOMENTS, STEP)}
+            self._torch.state[parameter] = own
 
 
 class AdamW8bit:
@@ -128,7 +130,8 @@ class AdamW8bit:
         self._parameters = parameters
         self._betas = betas
         self._weight_decay = weight_decay
-        self._codecs = {moment: Codec(signed=moment == MOMENTS[0]) for moment in MOMENTS}
+        device = next(iter(parameters.values())).device
+        self._codecs = {moment: Codec(signed=moment == MOMENTS[0], device=device) for moment in MOMENTS}
         self._state: dict[str, Tensor] = {}
 
     @torch.no_grad()
@@ -151,10 +154,11 @@ class AdamW8bit:
     def restore(self, moments: Mapping[str, Tensor]) -> None:
         """Take over copies of `moments`."""
         for name, parameter in self._parameters.items():
-            self._state |= {key: moments[key].clone() for key in self._fresh(name, parameter)}
+            fresh = self._fresh(name, parameter)
+            self._state |= {key: moments[key].to(own.device, copy=True) for key, own in fresh.items()}
 
     def _fresh(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
-        """The state before the first step."""
+        """The state before the first step; steps are counted on the processor, wherever the parameter is."""
         found = {f"{STEP}.{name}": torch.tensor(0.0)}
         for moment in MOMENTS:
             if parameter.numel() < SMALL or parameter.numel() % BLOCK:
@@ -198,15 +202,16 @@ class Codec:
     the lower one, and one comparison decides.
     """
 
-    def __init__(self, *, signed: bool) -> None:
+    def __init__(self, *, signed: bool, device: torch.device) -> None:
         from torchao.optim.quant_utils import create_dynamic_map
 
-        self._values = torch.tensor(create_dynamic_map(signed=signed), dtype=torch.float32)
-        middles = (self._values[:-1] + self._values[1:]) / 2
+        values = torch.tensor(create_dynamic_map(signed=signed), dtype=torch.float32)
+        middles = (values[:-1] + values[1:]) / 2
         upper = torch.arange(-HALF, HALF, dtype=torch.int32) << 16
         ends = [torch.bucketize(bits.view(torch.float32), middles, right=True) for bits in (upper, upper | 0xFFFF)]
-        self._lower = torch.minimum(*ends).to(torch.uint8)
-        self._middles = torch.cat([middles, torch.tensor([torch.inf])])
+        self._values = values.to(device)
+        self._lower = torch.minimum(*ends).to(torch.uint8).to(device)
+        self._middles = torch.cat([middles, torch.tensor([torch.inf])]).to(device)
 
     def encode(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """(a code for each number, a scale for each block)."""

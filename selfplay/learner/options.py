@@ -44,6 +44,8 @@ class Options:
     """`adamw8bit` keeps the moments in 8 bits (`optimizer`)."""
     lora_rank: int = 0
     """Rank of the adapters that learn; 0: all weights do."""
+    lora_roles: tuple[str, ...] = ()
+    """Roles that have an adapter each; none: one learns for all."""
     seed: int = 0
     """Of the first values of adapters."""
     max_grad_norm: float = 1.0
@@ -73,6 +75,8 @@ class Options:
     sampler_rows: int = 0
     """Replies that the sampler decodes at the same time, for the size of its cache."""
     threads: int = 2
+    device: str = "cpu"
+    """Where parameters, gradients and moments lie and updates are computed (`placing`)."""
     ranks: int = 1
     """Processes that hold a part of the weights each and learn together (`ranks`)."""
 

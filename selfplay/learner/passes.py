@@ -47,6 +47,8 @@ def collect(
         for turn in turns:
             part = work.parts[turn.part]
             own = work if turn.counts else replace(work, weights=dict.fromkeys(part, 0.0))
+            if isinstance(weights, Master):
+                weights.speak_as(work.samples[part[0]].role)
             loss, found = _micro_batch(own, pack(work.samples, part), weights, room=room)
             if turn.counts:
                 losses[turn.part] = loss
@@ -73,41 +75,40 @@ def _require_finite(loss: float) -> None:
         raise RunFailed(f"the loss is not finite ({loss}); the weights are unchanged")
 
 
-def _advantages(samples: Sequence[Sample]) -> Tensor:
+def _advantages(samples: Sequence[Sample], *, device: torch.device) -> Tensor:
     """One a sample, (B,); one a trained token, (B, T), where some of them have several."""
     if not any(sample.token_advantages for sample in samples):
-        return torch.tensor([sample.advantage for sample in samples])
-    return pad_sequence([torch.tensor(advantages_of(sample)) for sample in samples], batch_first=True)
+        return torch.tensor([sample.advantage for sample in samples], device=device)
+    each = [torch.tensor(advantages_of(sample), device=device) for sample in samples]
+    return pad_sequence(each, batch_first=True)
 
 
 def _micro_batch(work: Work, row: Row, weights: Master | Sharded, *, room: Room) -> tuple[float, dict[int, Seen]]:
     scores = weights.score(row, temperature=work.temperature, recompute=room.tight(row))
+    device = scores.logprob_N.device
     logprobs = _split(scores.logprob_N, row)
     old = [lp.detach() for lp in logprobs] if work.old is None else [work.old[m] for m in row.members]
-    length_B = torch.tensor(row.lengths)
+    length_B = torch.tensor(row.lengths, device=device)
     tokens = grpo.Tokens(
         logprobs_BT=pad_sequence(logprobs, batch_first=True),
         old_BT=pad_sequence(old, batch_first=True),
-        mask_BT=torch.arange(max(row.lengths))[None, :] < length_B[:, None],
-        advantage_B=_advantages([work.samples[member] for member in row.members]),
+        mask_BT=torch.arange(max(row.lengths), device=device)[None, :] < length_B[:, None],
+        advantage_B=_advantages([work.samples[member] for member in row.members], device=device),
     )
     loss_BT = work.objective(row, tokens)
-    weight_B = torch.tensor([work.weights[member] for member in row.members])
+    weight_B = torch.tensor([work.weights[member] for member in row.members], device=device)
     loss = grpo.total(loss_BT, mask_BT=tokens.mask_BT, weight_B=weight_B)
     found = loss.item()
     if isinstance(weights, Master):
         # note: before the backward pass, which other ranks would wait in.
         _require_finite(found)
     loss.backward()  # type: ignore[no-untyped-call]
-    entropies = _split(scores.entropy_N, row)
+    # note: what is told of an update is counted on the processor; a card is asked once a micro-batch.
+    told = [torch.cat(logprobs).detach(), torch.cat(old), scores.entropy_N, loss_BT.detach()[tokens.mask_BT]]
+    each = torch.stack(told).cpu().split_with_sizes(list(row.lengths), 1)
     seen = {
-        member: Seen(
-            logprob_T=logprobs[i].detach(),
-            old_T=old[i],
-            entropy_T=entropies[i],
-            loss_T=loss_BT[i, : row.lengths[i]].detach(),
-        )
-        for i, member in enumerate(row.members)
+        member: Seen(logprob_T=own[0], old_T=own[1], entropy_T=own[2], loss_T=own[3])
+        for member, own in zip(row.members, each, strict=True)
     }
     return found, seen
 

@@ -33,7 +33,7 @@ def pinned(
     model: nn.Module, tensors: Mapping[str, Tensor], *, compute: Mapping[str, nn.Parameter], adapters: bool
 ) -> Reference:
     """`model` with the float32 parameters `tensors` in place of those of equal name in `compute`."""
-    rounded = {name: tensors[name].to(parameter.dtype, copy=True) for name, parameter in compute.items()}
+    rounded = {name: tensors[name].to(own.device, own.dtype, copy=True) for name, own in compute.items()}
     digest = tensors_digest({name: tensors[name] for name in compute})
     if adapters:
         return Reference(digest=digest, model=lambda: _switched(model, compute, rounded))

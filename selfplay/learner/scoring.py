@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from selfplay.learner.batch import pack
 from selfplay.learner.forward import score
+from selfplay.learner.lora import speak_as
 from selfplay.types import Sample
 
 
@@ -23,13 +24,15 @@ def logprobs_of(
 ) -> dict[int, Tensor]:
     """For each member of `parts` (positions in `samples`): log-probabilities of its trained tokens, (T,).
 
-    Natural log under the temperature, float32. One forward pass a part.
+    Natural log under the temperature, float32. One forward pass a part, which is of one role where roles have adapters
+    of their own.
 
     Raises:
         UserError: a sample has no trained token behind a prompt, or the model is not one that `forward` knows.
     """
     found: dict[int, Tensor] = {}
     for part in parts:
+        speak_as(model, samples[part[0]].role)
         row = pack(samples, part)
         scores = score(model, row, temperature=temperature, sinks={})
         found |= zip(row.members, scores.logprob_N.split_with_sizes(list(row.lengths)), strict=True)

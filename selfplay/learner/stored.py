@@ -54,8 +54,9 @@ def digests(folder: Path) -> Digests:
         num_bytes = sum((folder / name).stat().st_size for name in (model, STATE))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunFailed(f"the save in {folder} cannot be read: {error}", hint="nothing else depends on it") from error
-    # note: a model's buffers lie beside its parameters and are not digested; the moments name the parameters.
-    trained = {name.split(".", 1)[1] for name in moments}
+    # note: a model's buffers lie beside its parameters and are not digested; the moments name the parameters. Adapters
+    # have no buffers, and one that has not learnt yet has no moments.
+    trained = {name.split(".", 1)[1] for name in moments} if model == MODEL else set()
     own = [line for name, line in sorted(tensors.items()) if not trained or name in trained]
     state = [line for _, line in sorted(moments.items())] + [f"{k}={v}" for k, v in sorted(counters.items())]
     return Digests(weights=_digest(own), state=_digest(state), policy_version=version, num_bytes=num_bytes)

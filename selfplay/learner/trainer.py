@@ -38,6 +38,7 @@ from selfplay.learner.memory import room_of, setup_of, shape_of
 from selfplay.learner.objective import Learnt, Played, Work, in_order, joined
 from selfplay.learner.options import Options, correction_of, play_lr, rule_of, token_weights, warmup_lr
 from selfplay.learner.passes import collect
+from selfplay.learner.placing import enough, prepare
 from selfplay.learner.ranks_shards import Sharded
 from selfplay.learner.ranks_world import World
 from selfplay.learner.reference import Reference
@@ -84,10 +85,16 @@ class Trainer:
         self._tokenizer = tokenizer
         self._source = source
         rank = options.lora_rank
-        self._adapter = lora.attach(model, rank=rank, seed=options.seed, source=source) if rank else None
+        give = partial(lora.attach, model, rank=rank, seed=options.seed, source=source, roles=options.lora_roles)
+        self._adapter = give() if rank else None
         self._traits = traits_of(options, self._adapter)
         self._world = world
-        self._master = _owner(model, options, trained=self._adapter.parameters if self._adapter else None, world=world)
+        self._device = torch.device(options.device)
+        prepare(self._device)
+        with enough():
+            # note: after adapters got their values, which are those of the processor's generator.
+            model.to(self._device)
+            self._master = _owner(model, options, adapter=self._adapter, world=world)
         shape = shape_of(cast(Any, model).config.to_dict())
         self._room = room_of(shape, setup_of(options), memory_mb=options.memory_mb)
         self._reference: Reference | None = None
@@ -145,7 +152,7 @@ class Trainer:
 
     def logprobs(self, samples: Sequence[Sample], *, temperature: float) -> tuple[tuple[float, ...], ...]:
         """Of the trained tokens of each sample; see `learner.Learner.logprobs`."""
-        parts = partition(samples, range(len(samples)), token_budget=self.options.token_budget)
+        parts = self._parts(samples)
         found = logprobs_of(self.model, samples, parts, temperature=temperature)
         return tuple(tuple(found[member].tolist()) for member in range(len(samples)))
 
@@ -201,7 +208,7 @@ class Trainer:
         members = range(len(samples))
         work = Work(
             samples=samples,
-            parts=partition(samples, members, token_budget=self.options.token_budget),
+            parts=self._parts(samples),
             weights=dict.fromkeys(members, 1.0 / max(1, num_tokens)),
             temperature=1.0,
             objective=lambda row, tokens: -tokens.logprobs_BT,
@@ -274,7 +281,7 @@ class Trainer:
         old: Mapping[int, Tensor] | None = None
         if recorded is not None:
             parts, lr = recorded.partition, recorded.lr
-            old = {m: torch.tensor(recorded.old_logprobs[m], dtype=torch.float32) for m in members}
+            old = {m: self._on_device(recorded.old_logprobs[m]) for m in members}
         else:
             parts = partition_by_role(batch.samples, members, token_budget=options.token_budget)
             if options.updates_per_step > 1 or options.order:
@@ -295,6 +302,14 @@ class Trainer:
         )
         return work, lr
 
+    def _parts(self, samples: Sequence[Sample]) -> tuple[tuple[int, ...], ...]:
+        """Micro-batches of all of them: of one role each, where roles have adapters of their own."""
+        cut = partition_by_role if self.options.lora_roles else partition
+        return cut(samples, range(len(samples)), token_budget=self.options.token_budget)
+
+    def _on_device(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self._device)
+
     @torch.no_grad()
     def _reference_logprobs(self, temperature: float, row: Row) -> Tensor:
         assert self._reference is not None, "checked before the update began"
@@ -311,8 +326,9 @@ class Trainer:
         first: list[Learnt] = []
         for one in (one for _ in range(times) for one in works):
             try:
-                loss, seen, meter = collect(one, self._master, room=self._room, world=self._world)
-                norm = self._master.step(lr=lr, max_grad_norm=self.options.max_grad_norm)
+                with enough():
+                    loss, seen, meter = collect(one, self._master, room=self._room, world=self._world)
+                    norm = self._master.step(lr=lr, max_grad_norm=self.options.max_grad_norm)
             except RunFailed:
                 if before is not None:
                     self._master.restore(*before)
@@ -339,9 +355,10 @@ class Trainer:
 
 
 def _owner(
-    model: nn.Module, options: Options, *, trained: Mapping[str, nn.Parameter] | None, world: World | None
+    model: nn.Module, options: Options, *, adapter: lora.Adapter | None, world: World | None
 ) -> Master | Sharded:
     """Who owns the parameters: this process, or all ranks together."""
+    trained = adapter.parameters if adapter else None
     if world is None:
         return Master(
             model,
@@ -350,7 +367,10 @@ def _owner(
             weight_decay=options.weight_decay,
             kind=options.optimizer,
             trained=trained,
+            groups=adapter.groups if adapter else (),
         )
+    if options.lora_roles:
+        raise UserError("ranks share one adapter", hint="-s learner.lora_per_role=false, or one process")
     if options.updates_per_step > 1 or options.order:
         raise UserError("ranks make one update a step, of all roles", hint="-s learner.order=joint, or one process")
     return Sharded(

@@ -10,7 +10,7 @@ Not here: rendering of prompts (`rollout`), weights (`learner`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from selfplay.types import Sampling, Stop, record
 
@@ -25,6 +25,8 @@ class Request:
     """Keys every draw of this request; the reply does not depend on what else is in the batch."""
     episode: str = ""
     """Requests of one play have the same: a backend of several engines sends them to the one that knows the prefix."""
+    role: str = ""
+    """Name of the role that plays, for those whose roles have weights of their own."""
 
 
 @record
@@ -100,4 +102,13 @@ class Policy(Protocol):
 
     async def aclose(self) -> None:
         """Finish or drop what is in flight and free the backend; idempotent."""
+        ...
+
+
+@runtime_checkable
+class Rests(Protocol):
+    """A policy that gives memory back while the learner works."""
+
+    async def rest(self) -> None:
+        """Called before the learner works; the next request wakes it."""
         ...

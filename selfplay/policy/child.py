@@ -141,6 +141,9 @@ class Child:
     async def _receive(self) -> Line:
         try:
             text = await self._reader.readline()
+        except ConnectionError:
+            # note: where it was killed with our lines unread, the socket is reset and not closed.
+            text = b""
         except (OSError, ValueError) as error:
             raise Gone(f"its answer cannot be read ({error}){self._tail()}") from error
         if not text:

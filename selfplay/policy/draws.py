@@ -74,13 +74,15 @@ class Drawer:
         goal_N = np.asarray(uniforms) * total_N
         cell_N = np.minimum((edges_NC <= goal_N[:, None]).sum(-1), self._cells - 1)
         every = np.arange(rows)
+        device = logits_NV.device
+        every_N = torch.from_numpy(every).to(device)
         within_N = (goal_N - (edges_NC[every, cell_N] - cells_NC[every, cell_N])) / cells_NC[every, cell_N]
-        picked_NW = weights_NV.view(rows, self._cells, _WIDTH)[torch.from_numpy(every), torch.from_numpy(cell_N)]
+        picked_NW = weights_NV.view(rows, self._cells, _WIDTH)[every_N, torch.from_numpy(cell_N).to(device)]
         ids_N = cell_N * _WIDTH + _pick(picked_NW.cpu().numpy().astype(np.float64), within_N)
         if min(temperatures) <= 0:
             largest_N = logits_NV.argmax(-1).cpu().numpy()
             ids_N = np.where(np.asarray(temperatures) > 0, ids_N, largest_N)
-        chosen_N = logits_NV[torch.from_numpy(every), torch.from_numpy(ids_N)].float().cpu().numpy()
+        chosen_N = logits_NV[every_N, torch.from_numpy(ids_N).to(device)].float().cpu().numpy()
         scaled_N = chosen_N / np.asarray(heat, dtype=np.float32)
         logprobs_N = (scaled_N.astype(np.float64) - top_N - np.log(total_N)).astype(np.float32)
         return Drawn(ids=tuple(ids_N.tolist()), logprobs=tuple(np.minimum(logprobs_N, 0.0).tolist()))

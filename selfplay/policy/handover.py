@@ -4,6 +4,9 @@ Every hand-over writes the compute copy (what the learner itself computes with, 
 safetensors, and says the SHA-256 of each tensor's bytes; the engine says the same of what it was given. Where adapters
 are trained they alone travel, in peft's layout; the base is written or named once.
 
+An engine on the learner's own card needs no folder: it is offered the tensors where they are (`handles`), full weights
+that is; adapters are small and travel as files.
+
 Not here: the engine's side (`policy.vllm_child`), when to hand over (`policy.vllm`).
 """
 
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.errors import NotReady, RunFailed
+from selfplay.policy import handles
 from selfplay.types import record
 
 SHARED = Path("/dev/shm")
@@ -47,6 +51,7 @@ class Handover:
     def __init__(self, outgoing: Outgoing) -> None:
         _sweep()
         self._outgoing = outgoing
+        self._offered: Mapping[str, Any] = {}
         place = SHARED if SHARED.is_dir() and os.access(SHARED, os.W_OK) else Path(tempfile.gettempdir())
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
 
@@ -63,6 +68,7 @@ class Handover:
         Raises:
             NotReady: there is no room.
         """
+        _give_back()
         base, folder, mine = self._outgoing.base, self.folder / "model", self.folder / f"start-{number}"
         if not (folder / "model.safetensors").exists():
             self._write(folder, "model", base() if base else self._outgoing.tensors(), self._outgoing.config_json)
@@ -86,6 +92,29 @@ class Handover:
         folder = self.folder / ("adapter" if adapter else "model")
         self._write(folder, "adapter_model" if adapter else "model", tensors, adapter or self._outgoing.config_json)
         return folder, {name: _digest(tensor) for name, tensor in tensors.items()}
+
+    @property
+    def on_card(self) -> bool:
+        """Can an engine on the same card be offered the weights where they are?"""
+        return not self.rank and all(tensor.is_cuda for tensor in self._outgoing.tensors().values())
+
+    def offer(self, *, copied: bool) -> tuple[str, dict[str, str]]:
+        """Handles of the weights as they are, and the digest of each tensor; on the torch thread.
+
+        Not `copied`, they must not change until the engine has them; `withdraw` then.
+        """
+        import torch
+
+        own = {name: tensor.detach().contiguous() for name, tensor in self._outgoing.tensors().items()}
+        self._offered = {name: tensor.clone() for name, tensor in own.items()} if copied else own
+        _give_back()
+        torch.cuda.synchronize()
+        card = handles.uuid_of(next(iter(self._offered.values())))
+        return handles.packed(self._offered, card=card), {name: _digest(t) for name, t in self._offered.items()}
+
+    def withdraw(self) -> None:
+        """Every engine has what was offered."""
+        self._offered = {}
 
     def close(self) -> None:
         """Remove the folder; idempotent."""
@@ -140,6 +169,14 @@ def _digest(tensor: Any) -> str:
 
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return hashlib.sha256(flat.numpy().data).hexdigest()
+
+
+def _give_back() -> None:
+    """What the learner has freed of a card, and torch keeps for it, is the engine's to take."""
+    import torch
+
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
 
 
 def _sweep() -> None:

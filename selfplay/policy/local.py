@@ -95,6 +95,7 @@ class LocalPolicy:
         kv_tokens: most tokens of key/value cache (rows times the longest row); prompts kept for a conversation's next
             turn take up to a quarter more.
         max_context: prompt and reply, in tokens; never more than the model's own limit.
+        begin: called on that thread before each slice of work, where others use the model otherwise meanwhile.
 
     Raises:
         UserError: the model's attention cannot be served.
@@ -110,6 +111,7 @@ class LocalPolicy:
         max_rows: int = 64,
         kv_tokens: int = 32_768,
         max_context: int | None = None,
+        begin: Callable[[], None] | None = None,
     ) -> None:
         own = int(model.config.get_text_config().max_position_embeddings)
         self._context = min(own, kv_tokens, max_context or own)
@@ -118,6 +120,7 @@ class LocalPolicy:
         self._tokenizer = tokenizer
         self._version = version
         self._executor = executor
+        self._begin = begin
         self._engine = Engine(model, tokenizer, max_rows=max_rows, kv_tokens=kv_tokens)
         self._lock = threading.RLock()
         self._waiting: deque[_Call] = deque()
@@ -129,8 +132,10 @@ class LocalPolicy:
 
     @property
     def capabilities(self) -> PolicyCapabilities:
-        """Trains, shares its weights, deterministic."""
-        return PolicyCapabilities(trains=True, shares_weights=True, deterministic=True, max_context=self._context)
+        """Trains, shares its weights; deterministic on the processor, whose kernels give a row the same bits in any
+        company."""
+        alone = self._model.device.type == "cpu"
+        return PolicyCapabilities(trains=True, shares_weights=True, deterministic=alone, max_context=self._context)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -191,6 +196,8 @@ class LocalPolicy:
         began = time.perf_counter()
         try:
             with _evaluating(self._model):
+                if self._begin is not None:
+                    self._begin()
                 while time.perf_counter() - began < _SLICE_SECONDS:
                     if not self._advance():
                         return

@@ -130,7 +130,8 @@ class OpenAIPolicy:
                 answer = self._own.session.post(
                     self._url, json={**body, **self._more}, headers=headers, timeout=(CONNECT_SECONDS, self._seconds)
                 )
-            except (requests.ConnectionError, requests.Timeout) as error:
+            # note: the last is an answer that ends before it should.
+            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
                 why = f"it was not reached ({type(error).__name__})"
                 continue
             if self._more and answer.status_code in (400, 422) and IDS in answer.text:

@@ -16,8 +16,11 @@ Log-probabilities are those of softmax(logits / temperature), without truncation
 `local` (`engine.Row`), token by token, by the learner's own tokenizer. Seeds are given a request, yet what else is in
 flight moves the last bits: not deterministic (guarantees A and B).
 
-Not here: one engine (`vllm_engine`); weights sent from card to card and sleep mode: the hand-over goes through shared
-memory, and learner and engines share no card.
+Where learner and engine share a card (`cards.shared`), full weights are offered where they are, in the card's memory;
+else they go through the machine's. With `Options.sleep` an engine gives its card's memory back before each update
+(`rest`), and wakes with the next weights.
+
+Not here: one engine (`vllm_engine`); weights from one card to another by NCCL.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 from selfplay.errors import NotReady, RunFailed
 from selfplay.policy import Completion, PolicyCapabilities, Request, Tokenizer
-from selfplay.policy.child import Patience
+from selfplay.policy.cards import shared
+from selfplay.policy.child import Line, Patience
 from selfplay.policy.engine import Row, refuse
 from selfplay.policy.handover import Handover
 from selfplay.policy.vllm_engine import Call, Engine, Lost
@@ -86,6 +91,7 @@ class VLLMPolicy:
             "rows": max_rows,
             "kv_gb": self._options.kv_gb,
             "lora_rank": next((rank for rank in RANKS if rank >= handover.rank), 0) if handover.rank else 0,
+            "sleep": self._options.sleep,
         }
         self._threads = max(1, threads // self._options.replicas)
         self._engines = tuple(Engine(tokenizer, say=say) for _ in range(self._options.replicas))
@@ -144,6 +150,18 @@ class VLLMPolicy:
                 policy_version=(version, version),
                 seconds=time.perf_counter() - began,
             )
+
+    async def rest(self) -> None:
+        """Before the learner works: engines that are to sleep do, once the replies in flight have ended."""
+        if not self._options.sleep:
+            return
+        async with self._lock:
+            # note: an adapter's base is not handed over again, so it is kept.
+            level = 1 if self._handover.rank else 2
+            naps = [engine.sleep(level=level) for engine in self._engines if engine.alive and engine.held is not None]
+            for problem in await asyncio.gather(*naps, return_exceptions=True):
+                if isinstance(problem, BaseException) and not isinstance(problem, Lost):
+                    raise problem
 
     async def aclose(self) -> None:
         """Drop what is in flight (its callers are cancelled), end the engines, remove the weights; idempotent."""
@@ -225,7 +243,7 @@ class VLLMPolicy:
         model = await loop.run_in_executor(self._executor, self._handover.model, number)
         await engine.start(
             [found.python, "-P", str(SCRIPT)],
-            {**self._start, "model": str(model)},
+            {**self._start, "model": str(model), "shares": self._shares(number)},
             environment=environment(self._threads, card=options.card(number)),
             patience=Patience(start=options.start_seconds, stall=options.stall_seconds),
         )
@@ -240,15 +258,34 @@ class VLLMPolicy:
             RunFailed: one was given others.
             NotReady: there is no room for them.
         """
-        stale = [engine for engine in self._engines if engine.alive and engine.held != self._version()]
-        if not stale:
+        engines = [(n, e) for n, e in enumerate(self._engines) if e.alive and e.held != self._version()]
+        if not engines:
             return
-        await asyncio.gather(*(engine.drained() for engine in stale))
-        loop, adapter = asyncio.get_running_loop(), self._handover.rank > 0
-        version, (folder, sent) = await loop.run_in_executor(
-            self._executor, lambda: (self._version(), self._handover.write())
-        )
-        loads = (engine.load(folder, sent, version=version, adapter=adapter) for engine in stale)
-        for problem in await asyncio.gather(*loads, return_exceptions=True):
+        await asyncio.gather(*(engine.drained() for _, engine in engines))
+        near = [self._shares(number) for number, _ in engines]
+        job = partial(self._handed_out, folder=not all(near), card=any(near))
+        version, ways = await asyncio.get_running_loop().run_in_executor(self._executor, job)
+        loads = [
+            engine.load(*ways[is_near], version=version) for (_, engine), is_near in zip(engines, near, strict=True)
+        ]
+        found = await asyncio.gather(*loads, return_exceptions=True)
+        self._handover.withdraw()
+        for problem in found:
             if isinstance(problem, BaseException) and not isinstance(problem, Lost):
                 raise problem
+
+    def _shares(self, number: int) -> bool:
+        """Is engine `number` on the learner's card?"""
+        return self._handover.on_card and shared(self._options.card(number))
+
+    def _handed_out(self, *, folder: bool, card: bool) -> tuple[int, dict[bool, tuple[Line, dict[str, str]]]]:
+        """The version, and where the weights are with their digests: (False) in a folder, (True) on the card."""
+        ways: dict[bool, tuple[Line, dict[str, str]]] = {}
+        if folder:
+            path, sent = self._handover.write()
+            ways[False] = {"path": str(path), "adapter": self._handover.rank > 0}, sent
+        if card:
+            # note: where engines sleep nothing is learnt meanwhile; else an update may come before they have read.
+            handles, sent = self._handover.offer(copied=not self._options.sleep)
+            ways[True] = {"handles": handles}, sent
+        return self._version(), ways

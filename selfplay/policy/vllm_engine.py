@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from selfplay.errors import NotReady, RunFailed, UserError
 from selfplay.policy import Tokenizer
@@ -137,24 +136,43 @@ class Engine:
             await asyncio.wait(waits)
             await asyncio.sleep(0)
 
-    async def load(self, folder: Path, sent: Mapping[str, str], *, version: int, adapter: bool) -> None:
-        """Hand over the weights in `folder`, and compare the digests of what arrived with those `sent`.
+    async def load(self, what: Line, sent: Mapping[str, str], *, version: int) -> None:
+        """Hand over weights, where `what` says, and compare the digests of what arrived with those `sent`.
 
         Raises:
             RunFailed: it was given others.
+            Lost: it is gone.
+        """
+        answer = await self._ask({"op": "weights", "version": version, **what})
+        compare(sent, answer["digests"], version=version)
+        self.held = version
+
+    async def sleep(self, *, level: int) -> None:
+        """Have it give its card's memory back, once no reply is in flight; the next weights wake it.
+
+        Raises:
+            Lost: it is gone.
+        """
+        await self.drained()
+        # note: from here on nobody asks it for a reply before it was given weights.
+        self.held = None
+        await self._ask({"op": "sleep", "level": level})
+
+    async def _ask(self, line: Line) -> Line:
+        """Send what is answered by one line.
+
+        Raises:
             Lost: it is gone.
         """
         child = self._child
         if child is None or child.gone is not None:
             raise Lost
         self._answer = asyncio.get_running_loop().create_future()
-        child.send({"op": "weights", "version": version, "path": str(folder), "adapter": adapter})
+        child.send(line)
         try:
-            answer = await self._answer
+            return await self._answer
         finally:
             self._answer = None
-        compare(sent, answer["digests"], version=version)
-        self.held = version
 
     def cancel(self) -> None:
         """Cancel whoever waits for it."""
@@ -172,7 +190,7 @@ class Engine:
             call = self.calls.get(line["id"])
             if call is not None and not call.future.done():
                 call.future.set_exception(UserError(f"vLLM does not take the request: {line['message']}"))
-        elif line["op"] == "weights" and self._answer is not None and not self._answer.done():
+        elif line["op"] in ("weights", "asleep") and self._answer is not None and not self._answer.done():
             self._answer.set_result(line)
         elif line["op"] == "failed":
             self._say(f"vLLM's engine failed: {line['what']}: {line['message'][:300]}")

@@ -48,6 +48,8 @@ class Options:
     """Engines at the same time."""
     cards: str = ""
     """The card of each engine where there are several, e.g. `1 2 3`; empty: all see all, and take the first."""
+    sleep: bool = False
+    """Give the card's memory back while the learner works, for a card that both share in turns."""
 
     def __post_init__(self) -> None:
         """Raise UserError where there is no engine, or cards for more or fewer."""
@@ -134,6 +136,8 @@ def environment(threads: int, *, card: str = "") -> Mapping[str, str]:
 def start_hint(text: str) -> str:
     """What to do about an engine that does not start."""
     low = text.lower()
+    if "sleep mode" in low:
+        return "leave `sleep` out of policy.options; it is for a card that learner and engine share"
     if "head size" in low or "head_size" in low or "architectures" in low:
         return "this vLLM cannot run the model; sample in the learner's process: -s policy.backend=local"
     if "larger than the maximum number of tokens" in low or "larger than the available kv cache" in low:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from selfplay.learner.trainer import Trainer
 from selfplay.policy import Completion, Policy, Request
 from selfplay.policy.local import LocalPolicy
 from selfplay.policy.toy import CharTokenizer
+from selfplay.policy.vllm import VLLMPolicy
 from selfplay.probe import sample_of
 from selfplay.types import Batch, Sample, Sampling, record
 
@@ -82,8 +83,8 @@ class Bench:
     vllm_python: str = ""
     throughput: list[dict[str, Any]] = field(default_factory=list)
 
-    def model(self) -> nn.Module:
-        """A fresh Llama, the same each time, on the device."""
+    def fresh(self) -> nn.Module:
+        """A Llama, the same each time, on the processor, where a run opens its model."""
         from transformers import LlamaConfig, LlamaForCausalLM
 
         torch.manual_seed(0)
@@ -100,15 +101,16 @@ class Bench:
             eos_token_id=1,
             pad_token_id=None,
         )
-        # note: made on the processor, so that its values do not depend on the device.
-        with torch.device("cpu"):
-            made = LlamaForCausalLM(config)
-        placed: nn.Module = made.to(self.device)  # type: ignore[arg-type]
-        return placed
+        return LlamaForCausalLM(config)
+
+    def model(self) -> nn.Module:
+        """The same on the device."""
+        return self.fresh().to(self.device)
 
     def trainer(self, model: nn.Module | None = None) -> Trainer:
-        """A learner of it in bfloat16."""
-        return Trainer(model or self.model(), options=Options(lr=1e-4, warmup_lr=1e-4, threads=1))
+        """A learner of it in bfloat16, which moves it to the device as a run's learner does."""
+        options = Options(lr=1e-4, warmup_lr=1e-4, threads=1, device=str(self.device))
+        return Trainer(model or self.fresh(), options=options)
 
     def batch(self) -> Batch:
         """`groups` groups of eight replies."""
@@ -129,6 +131,17 @@ class Bench:
 
     def sample(self, policy: Policy, *, replies: int, tokens: int) -> tuple[list[Request], list[Completion]]:
         """Replies to prompts of different lengths, all at once."""
+
+        async def all_of_them() -> tuple[list[Request], list[Completion]]:
+            try:
+                return await self.asked(policy, replies=replies, tokens=tokens)
+            finally:
+                await policy.aclose()
+
+        return asyncio.run(all_of_them())
+
+    async def asked(self, policy: Policy, *, replies: int, tokens: int) -> tuple[list[Request], list[Completion]]:
+        """As `sample`, of a policy that stays open."""
         rng = random.Random(1)
         ids = range(2, self.size.vocabulary)
         sampling = Sampling(temperature=1.0, max_tokens=tokens)
@@ -136,14 +149,7 @@ class Bench:
             Request(prompt_ids=tuple(rng.choices(ids, k=2 + i % self.size.prompt)), sampling=sampling, seed=i)
             for i in range(replies)
         ]
-
-        async def all_of_them() -> list[Completion]:
-            try:
-                return await asyncio.gather(*(policy.sample(one) for one in asked))
-            finally:
-                await policy.aclose()
-
-        return asked, asyncio.run(all_of_them())
+        return asked, await asyncio.gather(*(policy.sample(one) for one in asked))
 
 
 def _sample(name: str, prompt: tuple[int, ...], reply: tuple[int, ...], *, advantage: float) -> Sample:
@@ -181,6 +187,21 @@ def agreement(bench: Bench) -> str:
         gaps.append(_gap(trainer, asked, replies))
         trainer.update(bench.batch())
     return f"mean difference {gaps[0]:.2e} before an update and {gaps[1]:.2e} after it, in nats"
+
+
+def resumed(bench: Bench) -> str:
+    """A save that is loaded goes on with the same bits: its update gives the same weights as without a stop."""
+    trainer, batch = bench.trainer(), bench.batch()
+    trainer.update(batch)
+    with tempfile.TemporaryDirectory() as folder:
+        save = trainer.save(Path(folder, "save"), step=0)
+        went_on = trainer.update(batch)
+        other = bench.trainer()
+        other.load(Path(folder, "save"), save)
+    again = other.update(batch, recorded=went_on)
+    if again.weights_digest != went_on.weights_digest:
+        raise Failed(f"the same update on the same weights gave others ({other.fingerprint})")
+    return f"equal digests after a save was loaded ({other.fingerprint.rpartition('; ')[2]})"
 
 
 def _gap(trainer: Trainer, asked: Sequence[Request], replies: Sequence[Completion]) -> float:
@@ -245,7 +266,7 @@ def _gradient(model: nn.Module, ids: torch.Tensor) -> float:
 
 def predicted_memory(bench: Bench) -> str:
     """What `learner.memory` predicts of an update, and what the device had at most."""
-    model = bench.model()
+    model = bench.fresh()
     shape = memory.shape_of(model.config.to_dict())  # type: ignore[operator,union-attr]
     if shape is None:
         raise Failed("the model's shape is not counted")
@@ -308,7 +329,6 @@ def vllm(bench: Bench) -> str:
     """vLLM, where it is installed, samples from the learner's weights, before and after an update."""
     from selfplay.errors import NotReady
     from selfplay.policy.handover import Handover
-    from selfplay.policy.vllm import VLLMPolicy
     from selfplay.policy.vllm_setup import Options as EngineOptions
     from selfplay.policy.vllm_setup import installed
     from selfplay.samplers import outgoing
@@ -318,9 +338,10 @@ def vllm(bench: Bench) -> str:
         found = installed(options)
     except NotReady as error:
         raise Skipped(error.message) from error
+    card = bench.device.type == "cuda"
     trainer = bench.trainer()
     gaps = []
-    for _ in range(2):
+    for sleep in (False, True) if card else (False,):
         with ThreadPoolExecutor(1) as thread:
             policy = VLLMPolicy(
                 Handover(outgoing(trainer, rank=0)),
@@ -329,17 +350,32 @@ def vllm(bench: Bench) -> str:
                 executor=thread,
                 context=1024,
                 vocabulary=bench.size.vocabulary,
-                options=options,
+                options=replace(options, sleep=sleep),
             )
-            asked, replies = bench.sample(policy, replies=8, tokens=bench.size.reply)
-        gaps.append(_gap(trainer, asked, replies))
-        trainer.update(bench.batch())
-    return f"vLLM {found.version}: mean difference {gaps[0]:.2e} and {gaps[1]:.2e} nats"
+            gaps += asyncio.run(_two_updates(bench, trainer, policy, thread))
+    ways = "offered on the card, awake and asleep" if card else "through shared memory"
+    return f"vLLM {found.version}, weights {ways}: mean differences {', '.join(f'{gap:.2e}' for gap in gaps)} nats"
+
+
+async def _two_updates(bench: Bench, trainer: Trainer, policy: VLLMPolicy, thread: ThreadPoolExecutor) -> list[float]:
+    """How far sampler and learner are apart before an update, after it and after another."""
+    gaps = []
+    try:
+        for number in range(3):
+            asked, replies = await bench.asked(policy, replies=8, tokens=bench.size.reply)
+            await policy.rest()
+            gaps.append(await asyncio.get_running_loop().run_in_executor(thread, _gap, trainer, asked, replies))
+            if number < 2:
+                await asyncio.get_running_loop().run_in_executor(thread, trainer.update, bench.batch())
+    finally:
+        await policy.aclose()
+    return gaps
 
 
 CHECKS: Sequence[tuple[str, Callable[[Bench], str]]] = (
     ("update", update),
     ("agreement", agreement),
+    ("resumed", resumed),
     ("fsdp", sharded),
     ("memory", predicted_memory),
     ("throughput", throughput),

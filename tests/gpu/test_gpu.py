@@ -17,7 +17,7 @@ def test_on_the_processor_every_check_holds(tmp_path: Path) -> None:
     assert gpu.main(["--cpu", "--out", str(out), "--vllm-python", str(tmp_path / "none")]) == 0
     answer = json.loads(out.read_text())
     found = {row["name"]: row["verdict"] for row in answer["checks"]}
-    held = dict.fromkeys(("update", "agreement", "fsdp", "memory", "throughput"), "ok")
+    held = dict.fromkeys(("update", "agreement", "resumed", "fsdp", "memory", "throughput"), "ok")
     assert found == held | {"vllm": "skipped"}
     assert {row["what"] for row in answer["throughput"]} == {"sampler", "learner"}
     assert all(row["tokens_per_second"] > 0 for row in answer["throughput"])

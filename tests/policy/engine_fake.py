@@ -6,9 +6,11 @@ as were asked for, each with log-probability -1.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
+import pickle
 import socket
 import sys
 import time
@@ -41,6 +43,14 @@ def digests(path: Path) -> dict[str, str]:
     return found
 
 
+def shared(handles: str) -> dict[str, str]:
+    """Of what stands in the place of handles: the tensors' bytes."""
+    update = pickle.loads(base64.b64decode(handles))
+    assert [len(handle) for handle in update["ipc_handles"]] == [1] * len(update["names"])
+    values = [data for handle in update["ipc_handles"] for data in handle.values()]
+    return {name: hashlib.sha256(data).hexdigest() for name, data in zip(update["names"], values, strict=True)}
+
+
 def main() -> None:
     if sys.argv[-1] == "--version":
         print(json.dumps({"vllm": os.environ.get("FAKE_VERSION", "0.32.0") or None, "python": "3"}))
@@ -54,6 +64,7 @@ def main() -> None:
         out.flush()
 
     lines.readline()
+    asleep = False
     print(f"this is {doing}", file=sys.stderr, flush=True)
     if doing == "slow start":
         time.sleep(600)
@@ -65,18 +76,28 @@ def main() -> None:
     send(op="ready", vllm="0.32.0", device="none")
     for text in lines:
         line = json.loads(text)
+        with (HERE / "asked").open("a") as asked:
+            asked.write(f"{line['op']}\n")
+        if line["op"] == "sleep":
+            asleep = True
+            if doing == "dies asleep":
+                os._exit(7)
+            send(op="asleep")
         if line["op"] == "weights":
-            found = digests(Path(line["path"]))
+            asleep = False
+            found = digests(Path(line["path"])) if "path" in line else shared(line["handles"])
             if doing == "other weights":
                 found["lm_head.weight"] = "0" * 64
             send(op="weights", version=line["version"], digests=found)
         elif line["op"] == "sample":
+            assert not asleep, "nobody is asked while asleep"
             answer(line, doing, send)
 
 
 def answer(line: dict[str, Any], doing: str, send: Any) -> None:
     """One reply, or a fault."""
-    ids = list(range(5, 5 + line["max_tokens"]))
+    known = int(os.environ.get("FAKE_VOCABULARY", "1000000"))
+    ids = [5 + number % (known - 5) for number in range(line["max_tokens"])]
     if doing == "dies":
         os._exit(7)
     if doing == "second dies" and line["id"] > 1:

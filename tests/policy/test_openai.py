@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -56,9 +58,12 @@ def toy() -> Iterator[Served]:
             yield served
 
 
-def asked(url: str, *, seed: int = 1, tries: int = 3, text: str = "ab>", stop: tuple[str, ...] = ()) -> Completion:
+def asked(
+    url: str, *, seed: int = 1, tries: int = 3, text: str = "ab>", stop: tuple[str, ...] = (), seconds: float = 60.0
+) -> Completion:
     async def main() -> Completion:
-        policy = OpenAIPolicy(url, model="toy", tokenizer=CharTokenizer(CHARACTERS), tries=tries, pause=0.01)
+        tokenizer = CharTokenizer(CHARACTERS)
+        policy = OpenAIPolicy(url, model="toy", tokenizer=tokenizer, tries=tries, pause=0.01, seconds=seconds)
         try:
             assert not policy.capabilities.trains
             prompt = policy.tokenizer.encode(text)
@@ -101,6 +106,32 @@ def test_an_endpoint_that_is_not_there() -> None:
         pass
     with pytest.raises(NotReady, match=r"gave no reply in 2 tries: it was not reached \(ConnectionError\)"):
         asked(gone.url, tries=2)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (None, "ReadTimeout"),
+        (b"", "ConnectionError"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", "(ChunkedEncoding|Connection)Error"),
+    ],
+    ids=["never", "nothing", "half"],
+)
+def test_an_endpoint_that_says_nothing(said: bytes | None, why: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as thread, ExitStack() as held:
+
+        def serve() -> None:
+            for _ in range(2):
+                line = held.enter_context(server.accept()[0])
+                line.recv(65_536)
+                if said is not None:
+                    line.sendall(said)
+                    line.close()
+
+        thread.submit(serve)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        with pytest.raises(NotReady, match=rf"no reply in 2 tries: it was not reached \({why}\)"):
+            asked(url, tries=2, seconds=1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,41 @@
+"""Several policies as one: each role's requests go to its own.
+
+For roles with an adapter each over one base: a sampler a role, each with a cache of its own, over the same model and on
+the same thread. Whoever is not named is served by the first.
+
+Not here: the samplers (`local`), the adapters (`learner.lora`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from selfplay.policy import Completion, Policy, PolicyCapabilities, Request, Tokenizer
+
+
+class ByRole:
+    """Implements `Policy`."""
+
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        """`policies` are of one kind, at least one; they are closed with this one."""
+        self._policies = dict(policies)
+        self._first = next(iter(self._policies.values()))
+
+    @property
+    def capabilities(self) -> PolicyCapabilities:
+        """Those of each."""
+        return self._first.capabilities
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The one of all."""
+        return self._first.tokenizer
+
+    async def sample(self, request: Request) -> Completion:
+        """One reply of the role's own policy; raises what that raises."""
+        return await self._policies.get(request.role, self._first).sample(request)
+
+    async def aclose(self) -> None:
+        """Close all of them; idempotent."""
+        await asyncio.gather(*(policy.aclose() for policy in self._policies.values()))
