@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from selfplay.types import Seed, Task, draw, record
 
 TRIES = 6
 """Bugs of a function that are tried for each that is wanted."""
+AT_ONCE = 4
+"""Functions whose bugs are proved side by side."""
 STDLIB = 1500
 """Functions of the standard library that a warm-up draws from (`opened.Settings.stdlib`)."""
 
@@ -115,20 +118,25 @@ async def _of(
     kept: list[Proved] = []
     async with planted.opened(config, project=project, observe=observe) as game:
         seeds = sorted(await game.seeds(), key=lambda seed: draw("making", seed.id))
-        for seed in seeds:
-            if sum(len(one.tasks) for one in kept) >= wanted:
-                break
-            name = alike.key(seed.payload["source"])
-            if name in seen:
-                continue
-            seen.add(name)
+        new = _unlike(seeds, seen)
+        while (num := sum(len(one.tasks) for one in kept)) < wanted and (some := list(islice(new, AT_ONCE))):
+            observe(Event(kind="note", data={"text": f"{source}: {num} of {wanted} bugs"}))
+            # note: all of them start from the same counts, so that who is done first decides nothing.
             kinds = Counter(kind for one in kept for kind in one.left_out.values())
-            kept.append(await _in(game, seed, each, kinds))
+            kept += await asyncio.gather(*(_in(game, seed, each, Counter(kinds)) for seed in some))
     tasks = [task for one in kept for task in one.tasks][:wanted]
     used = {task.seed_id for task in tasks}
     found = Proved(tasks=tuple(tasks), seeds=tuple(s for one in kept for s in one.seeds if s.id in used))
     planted.write(path, found, config=config, project=project)
     return found
+
+
+def _unlike(seeds: Iterable[Seed], seen: set[str]) -> Iterator[Seed]:
+    """Seeds whose program is in none of `seen`, to which it is added."""
+    for seed in seeds:
+        if (name := alike.key(seed.payload["source"])) not in seen:
+            seen.add(name)
+            yield seed
 
 
 async def _in(game: Any, seed: Seed, each: int, kinds: Counter[str]) -> Proved:

@@ -46,9 +46,15 @@ class Job:
         return f"{self.arm.name}-{self.seed}"
 
     @property
+    def run_seed(self) -> int:
+        """Of its run: one for all where every seed starts from the same weights."""
+        common = self.study.start_seed
+        return self.seed if common is None or self.arm.name != self.study.start else common
+
+    @property
     def folder(self) -> Path:
         """Of its run."""
-        return self.root / self.name
+        return self.root / f"{self.arm.name}-{self.run_seed}"
 
     @property
     def start(self) -> Job | None:
@@ -91,9 +97,9 @@ def config_of(job: Job, *, project: Project) -> Config:
         NotFound, UserError: there is no such preset, or a setting does not fit.
     """
     given = {**job.study.settings, **job.arm.settings}
-    sets = [f"{key}={toml_value(value)}".replace(SEED, str(job.seed)) for key, value in given.items()]
+    sets = [f"{key}={toml_value(value)}".replace(SEED, str(job.run_seed)) for key, value in given.items()]
     steps = 0 if job.arm.supervised else job.arm.steps
-    sets += [f"run.seed={job.seed}", f"run.steps={MOST if steps is None else steps}"]
+    sets += [f"run.seed={job.run_seed}", f"run.steps={MOST if steps is None else steps}"]
     if job.arm.supervised:
         sets += [f"warmup.steps={_supervised(job)}", "warmup.check_every=0"]
     return load(job.study.preset, project=project, sets=sets, environ={})

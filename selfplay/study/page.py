@@ -97,6 +97,12 @@ def _arms(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
     for arm in about["arms"]:
         if arm["about"]:
             yield f"- `{arm['name']}`: {arm['about']}"
+    if about.get("start_seed") is not None:
+        yield ""
+        yield (
+            f"`{about['start']}` is one run, of seed {about['start_seed']}, asked with every seed: what is found holds "
+            "for that start, and its intervals do not say how warm-ups differ."
+        )
 
 
 def _valid(rows: Rows, where: str) -> str:

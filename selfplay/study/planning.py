@@ -49,12 +49,13 @@ def planned(study: Study, chosen: Sequence[Job], *, project: Project, dev: bool)
                 "about": arm.about,
                 "start": arm.start,
                 "seeds": [job.seed for job in mine],
+                "runs": len({job.folder for job in mine}),
                 "measured": done,
                 "hours": own if own is not None else 0.0 if arm.steps == 0 and arm.start else guess,
                 "settings": dict(arm.settings),
             }
         )
-    total = math.fsum(row["hours"] * (len(row["seeds"]) - row["measured"]) for row in rows)
+    total = math.fsum(row["hours"] * max(0, row["runs"] - row["measured"]) for row in rows)
     point = study.endpoint
     where = "held-out tasks of the runs" if point.tasks == HELD_OUT or dev else str(opening.place(study))
     data = {
@@ -62,7 +63,7 @@ def planned(study: Study, chosen: Sequence[Job], *, project: Project, dev: bool)
         "preset": study.preset,
         "budget": study.budget,
         "arms": rows,
-        "runs": len(chosen),
+        "runs": sum(row["runs"] for row in rows),
         "hours": total,
         "endpoint": {"measure": f"pass@{point.k}", "attempts": point.attempts, "tasks": where, "digest": point.digest},
         "compare": [list(pair) for pair in point.compare],
@@ -87,7 +88,8 @@ def _lines(study: Study, data: dict[str, Any]) -> list[str]:
         seeds = ", ".join(map(str, row["seeds"]))
         start = f"from {row['start']}" if row["start"] else "from the model"
         each = duration(3600 * row["hours"])
-        lines.append(f"{row['arm']:<14} seeds {seeds}; {start}; about {each} each; {row['measured']} measured")
+        alike = "; one run for all" if row["runs"] < len(row["seeds"]) else ""
+        lines.append(f"{row['arm']:<14} seeds {seeds}{alike}; {start}; about {each} each; {row['measured']} measured")
         if row["about"]:
             lines.append(f"{'':<14} {row['about']}")
     left = duration(3600 * data["hours"])

@@ -49,6 +49,8 @@ def describe(study: Study) -> None:
             "tasks": point.tasks,
             "tasks_digest": point.digest,
             "compare": [list(pair) for pair in point.compare],
+            "start": study.start,
+            "start_seed": study.start_seed,
             "arms": [{"name": arm.name, "about": arm.about, "start": arm.start} for arm in study.arms],
         },
     )

@@ -1,6 +1,6 @@
 """A study's file: TOML that says what is compared, how often, with what budget, and on what.
 
-    [study]      preset, about, seeds, budget (tokens), minutes (expected of an arm), start (an arm)
+    [study]      preset, about, seeds, budget (tokens), minutes (expected of an arm), start (an arm), start_seed
     [endpoint]   measure, attempts, temperature, tasks, digest, compare; secondary, tasks of the runs' own held-out
     seeds
     [making]     how the endpoint's tasks are made: sources, bugs, functions, each (bugs a function)
@@ -10,7 +10,9 @@
 
 An arm starts from the last weights of the arm `start` with the same seed, as a fork (`selfplay.fork`), and plays until
 it has generated and trained `budget` tokens; with `steps` it plays so many steps instead. A `supervised` arm has no
-play: its warm-up is longer than the start's by as many updates as the budget pays for.
+play: its warm-up is longer than the start's by as many updates as the budget pays for. With `start_seed` the arm
+`start` is played with that seed alone: all seeds go on from the same weights, which saves their warm-ups, and what is
+found holds for that start.
 
 Everything but `about` and `minutes` is part of the study's digest.
 """
@@ -88,6 +90,10 @@ class Study:
     budget: int
     """Tokens that an arm generates and trains on, after its start."""
     minutes: float
+    start: str
+    """The arm that others start from unless they say otherwise; empty: none."""
+    start_seed: int | None
+    """The one seed of that arm; None: it is played with every seed."""
     settings: Mapping[str, Any]
     arms: tuple[Arm, ...]
     """Starts before those that start from them."""
@@ -127,7 +133,7 @@ def read(path: Path) -> Study:
     where = _Where(path=path)
     where.only(raw, ("study", "endpoint", "making", "dev", "settings", "arms"), "table")
     head, point, made = (dict(raw.get(name, {})) for name in ("study", "endpoint", "making"))
-    where.only(head, ("preset", "about", "seeds", "budget", "minutes", "start"), "key of [study]")
+    where.only(head, ("preset", "about", "seeds", "budget", "minutes", "start", "start_seed"), "key of [study]")
     endpoint = _endpoint(point, where)
     where.only(made, ("sources", "bugs", "functions", "each"), "key of [making]")
     dev = dict(raw.get("dev", {}))
@@ -137,6 +143,8 @@ def read(path: Path) -> Study:
         for name in pair:
             if name not in {arm.name for arm in arms}:
                 raise where.wrong(f"endpoint.compare names `{name}`, which is no arm")
+    if "start_seed" in head and not head.get("start"):
+        raise where.wrong("`start_seed` is the seed of the arm `start`, and there is none")
     seeds, dev_seeds = (where.numbers(table.get("seeds", []), "seeds") for table in (head, dev))
     if set(seeds) & set(dev_seeds):
         raise where.wrong("a seed of [dev] is one of the study's: tuning uses other seeds")
@@ -149,6 +157,8 @@ def read(path: Path) -> Study:
         dev_seeds=dev_seeds,
         budget=where.whole(head, "budget", least=0),
         minutes=float(head.get("minutes", 0.0)),
+        start=str(head.get("start", "")),
+        start_seed=where.whole(head, "start_seed", least=0) if "start_seed" in head else None,
         settings=dict(raw.get("settings", {})),
         arms=arms,
         endpoint=endpoint,

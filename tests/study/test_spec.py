@@ -30,6 +30,18 @@ def test_what_it_says(tmp_path: Path, project: Project) -> None:
     assert arms.config_of(jobs[2], project=project).run.steps == 3
 
 
+def test_one_start_for_all_seeds(tmp_path: Path, project: Project) -> None:
+    study = read(written(tmp_path, "minutes = 30", "minutes = 30\nstart_seed = 5"))
+    jobs = arms.jobs(study, project=project, dev=False)
+    assert [job.name for job in jobs] == ["warmup-0", "full-0", "warmup-1", "full-1"]
+    assert [job.folder.name for job in jobs] == ["warmup-5", "full-0", "warmup-5", "full-1"]
+    assert [arms.config_of(job, project=project).run.seed for job in jobs] == [5, 0, 5, 1]
+    assert {job.start.folder for job in jobs if job.start is not None} == {jobs[0].folder}
+    found = planned(study, jobs, project=project, dev=False)
+    assert found.data["runs"] == 3
+    assert any("seeds 0, 1; one run for all" in line for line in found.lines)
+
+
 def test_words_for_people_are_not_part_of_its_digest(tmp_path: Path) -> None:
     digest = read(written(tmp_path)).digest
     assert read(written(tmp_path, "minutes = 30", "minutes = 20\nabout = 'x'")).digest == digest
@@ -42,6 +54,7 @@ def test_words_for_people_are_not_part_of_its_digest(tmp_path: Path) -> None:
     [
         ("[dev]", "[deev]", "unknown table `deev`"),
         ("minutes = 30", "minute = 30", "unknown key of .study. `minute`"),
+        ("minutes = 30", "start_seed = -1", "`start_seed` is -1, expected a whole number, at least 0"),
         ("budget = 1000", "budget = 'all'", "`budget` is 'all', expected a whole number, at least 0"),
         ("pass@1", "pass@9", "`measure` is 'pass@9', expected pass@K with K from 1 to the 4 attempts"),
         ("seeds = [9]", "seeds = [1]", "a seed of .dev. is one of the study's"),
@@ -64,8 +77,9 @@ def test_there_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_those_that_ship_are_planned(path: Path, project: Project) -> None:
     study = read(path)
-    found = planned(study, arms.jobs(study, project=project, dev=False), project=project, dev=False)
-    assert found.data["runs"] == len(study.arms) * len(study.seeds) > 0
+    jobs = arms.jobs(study, project=project, dev=False)
+    found = planned(study, jobs, project=project, dev=False)
+    assert found.data["runs"] == len({job.folder for job in jobs}) > 0
     assert found.data["hours"] > 0
     assert all(arm.about for arm in study.arms)
     with pytest.raises(NotFound):
