@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from selfplay.cli import main
+from selfplay.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -8,6 +8,7 @@ Not here: what a command does (its module), how errors are shown (`cli.failures`
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -47,7 +48,7 @@ COMMANDS: Mapping[str, str] = {
     "reverify": "Judge a run's attempts again with today's verifier.",
     "serve": "A policy behind OpenAI's chat completions, every play recorded.",
     "export": "A run for other tools: tasks, plays, data sets, curves, logs.",
-    "check": "Is a run as it was recorded? What is special about a repository?",
+    "check": "Is a run as it was recorded, a project sound, a repository playable?",
     "repro": "What it takes to play a run again.",
     "clean": "What takes disk space, and what of it can go.",
     "doctor": "Is this machine ready?",
@@ -132,3 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # noqa: BLE001 (the boundary: everything that ends a command is shown here)
         return failures.show(error, session=session)
     return outcome if isinstance(outcome, int) else 0
+
+
+def program() -> int:
+    """`main`, as the last thing that a process does."""
+    code = main()
+    # note: an interpreter looks for garbage as it ends, 25 ms over what is imported by then; all of it goes anyway.
+    gc.freeze()
+    return code

@@ -1,6 +1,7 @@
-"""`selfplay check`: is a run as it was recorded, and what can be saved of one that is not? Or: what of a repository?
+"""`selfplay check`: is a run as it was recorded, and what can be saved of one that is not? Or a repository, a project?
 
-Not here: the checks (`audit`, `ledger.check`), the rescue (`salvage`), repositories (`cli.check_source`).
+Not here: the checks (`audit`, `ledger.check`), the rescue (`salvage`), repositories (`cli.check_source`), projects
+(`cli.check_project`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from selfplay.ledger.found import Checked
 
 
-@click.command("check", short_help="Is a run as it was recorded? What is special about a repository?")
-@click.argument("what", metavar="RUN|REPOSITORY")
+@click.command("check", short_help="Is a run as it was recorded, a project sound, a repository playable?")
+@click.argument("what", required=False, metavar="[RUN|REPOSITORY]")
 @click.option("--salvage", metavar="NAME", help="Make the run NAME of what is whole, up to the last whole step.")
 @click.option(
     "-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting, for a repository; repeatable."
@@ -28,9 +29,17 @@ if TYPE_CHECKING:
 @click.option("--read-only", is_flag=True, help="Only read the repository; run nothing of it.")
 @common
 def command(
-    session: Session, what: str, *, salvage: str | None, sets: tuple[str, ...], sandbox: str | None, read_only: bool
+    session: Session,
+    what: str | None,
+    *,
+    salvage: str | None,
+    sets: tuple[str, ...],
+    sandbox: str | None,
+    read_only: bool,
 ) -> int:
     """Check every digest, reference, id, length and sum of a run, and its saves on disk.
+
+    Without RUN: the project's settings, presets, roles and sandboxes, read as a run would read them; nothing is played.
 
     The run may be going on; nothing is written. The exit code is 1 where something is wrong. --salvage copies what
     is whole of a damaged run into a new one, which can be resumed; the damaged one stays as it is.
@@ -40,13 +49,18 @@ def command(
 
     \b
     Examples:
+      selfplay check
       selfplay check last
       selfplay check quickstart --salvage quickstart-2
       selfplay check ./my-package
       selfplay check pypi:toolz==1.2.0 --read-only
     """
-    from selfplay.cli import check_source
+    from selfplay.cli import check_project, check_source
 
+    if what is None:
+        if salvage or sets or sandbox or read_only:
+            raise UserError("these options are for a run or a repository", hint="name it: selfplay check RUN")
+        return check_project.check(session)
     if check_source.is_source(what, project=session.project):
         if salvage is not None:
             raise UserError("--salvage is for runs", hint=f"leave it out: selfplay check {what}")

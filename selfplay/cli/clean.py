@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from selfplay.cli import runs
-from selfplay.cli.session import Session, common
+from selfplay.cli.session import Session, common, near
 from selfplay.errors import NotReady
 from selfplay.types import record
 
@@ -237,7 +237,7 @@ def _print(session: Session, items: Sequence[Item], *, held: Sequence[str], remo
     console.print(table)
     doomed = [item for item in items if item.why]
     for item in doomed:
-        console.print(Text(f"{size(item.num_bytes):>9}  {item.path}  ({item.why}, {duration(item.age)} old)"))
+        console.print(Text(f"{size(item.num_bytes):>9}  {near(item.path)}  ({item.why}, {duration(item.age)} old)"))
     for name in held:
         session.say(f"{name}: it is being played, so it is left as it is")
     total = sum(item.num_bytes for item in doomed)

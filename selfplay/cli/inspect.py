@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from selfplay.ledger import Reader
+    from selfplay.views.inspect import StepPlays
     from selfplay.views.inspect_pick import Pick, Selector
     from selfplay.views.inspect_talk import Fold
 
 NEWEST = 10
-"""Steps that the listing shows without --step."""
+"""Most steps that the listing shows without --step."""
+
+ENOUGH = 60
+"""Proposals, or plays of known tasks, after which it shows no further step."""
 
 REFUSING = 20
 """Newest steps with that reason that --rejected looks through."""
@@ -127,10 +131,12 @@ def _next(run: str, data: dict[str, Any]) -> list[str]:
     if plays := [one for step in data.get("steps", ()) if isinstance(step, dict) for one in step["proposals"]]:
         newest = next((one for one in reversed(plays) if one["task_id"] is not None), plays[-1])
         one = f"selfplay inspect {run} {newest['id'][:ID_DIGITS]}"
-        return [f"\n  read one  {one}", f"  the best  selfplay inspect {run} --best"]
+        lines = [f"\n  read one  {one}", f"  the best  selfplay inspect {run} --best"]
+        earlier = data["steps"][0]["step"] - 1
+        return [*lines, *([f"  earlier   selfplay inspect {run} --step {earlier}"] if data["truncated"] else [])]
     proposal, task = data.get("proposal"), data.get("task")
     found = task["id"] if task is not None else proposal["task_id"] if proposal is not None else None
-    return [f"\n  its story selfplay why {run} {found[:ID_DIGITS]}"] if found is not None else []
+    return [f"\n  story     selfplay why {run} {found[:ID_DIGITS]}"] if found is not None else []
 
 
 def _refuse_both(what: str, *, step: int | None, selector: str | None, rejected: str | None) -> None:
@@ -159,8 +165,7 @@ def _listing(reader: Reader, step: int | None, content: bool) -> tuple[dict[str,
     if not reader.choices(newest):
         newest -= 1
     _check_step(reader, step, newest)
-    wanted = [step] if step is not None else list(range(max(0, newest + 1 - NEWEST), newest + 1))
-    steps = [step_plays(reader, number) for number in wanted]
+    steps = [step_plays(reader, step)] if step is not None else _newest(reader, newest)
     data = {
         "steps": [
             {
@@ -172,9 +177,21 @@ def _listing(reader: Reader, step: int | None, content: bool) -> tuple[dict[str,
             }
             for plays in steps
         ],
-        "truncated": step is None and newest + 1 > NEWEST,
+        "truncated": step is None and bool(steps) and steps[0].step > 0,
     }
     return data, steps_listing(steps)
+
+
+def _newest(reader: Reader, newest: int) -> list[StepPlays]:
+    """The newest steps, oldest first: one at least, and no more than a person reads."""
+    from selfplay.views.inspect import step_plays
+
+    found: list[StepPlays] = []
+    for number in range(newest, max(-1, newest - NEWEST), -1):
+        found.append(step_plays(reader, number))
+        if sum(len(one.proposals) + len(one.replays) + len(one.mutations) for one in found) >= ENOUGH:
+            break
+    return found[::-1]
 
 
 def _picked(reader: Reader, selector: Selector, wanted: Wanted) -> tuple[dict[str, Any], RenderableType]:

@@ -1,4 +1,4 @@
-"""`selfplay ls`: runs, presets, roles, sandboxes, and where each comes from; and the alarms, which are built in.
+"""`selfplay ls`: runs, presets, roles, sandboxes, and where each comes from; alarms and export formats when asked for.
 
 Not here: what is in them.
 """
@@ -6,32 +6,36 @@ Not here: what is in them.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from selfplay.cli import runs
-from selfplay.cli.session import Session, common
+from selfplay.cli.session import Session, common, near
 from selfplay.project import FOLDERS, LISTINGS, Entry
 
 KINDS = ("runs", *LISTINGS.values())
 SINGULAR = {"roles": "role", "presets": "preset", "sandboxes": "sandbox"}
 ALARMS = "alarms"
-"""Listed only where asked for: nobody adds one."""
+FORMATS = "formats"
+"""These two are listed only where asked for: no project adds one."""
 
 
 @click.command("ls", short_help="Runs, presets, roles, sandboxes, and where they come from.")
-@click.argument("kind", required=False, type=click.Choice((*KINDS, ALARMS)))
+@click.argument("kind", required=False, type=click.Choice((*KINDS, ALARMS, FORMATS)))
 @common
 def command(session: Session, kind: str | None) -> None:
-    """Runs, presets, roles, sandboxes, and where each comes from; `ls alarms`: what is watched while a run plays.
+    """Runs, presets, roles, sandboxes, and where each comes from.
+
+    `ls alarms`: what is watched while a run plays; `ls formats`: what it can be exported to, those of packages too.
 
     \b
     Examples:
       selfplay ls
       selfplay ls roles --json
-      selfplay ls alarms
+      selfplay ls formats
     """
     found = {name: _rows(session, name) for name in ((kind,) if kind else KINDS)}
     if session.json:
@@ -54,6 +58,8 @@ def _rows(session: Session, kind: str) -> list[dict[str, Any]]:
         from selfplay.alarms import ALARMS as alarms
 
         return [{"name": name, "about": alarm.about, "fix": alarm.fix} for name, alarm in alarms.items()]
+    if kind == FORMATS:
+        return list(_formats())
     project = session.project
     if kind == "runs":
         return [
@@ -62,6 +68,20 @@ def _rows(session: Session, kind: str) -> list[dict[str, Any]]:
         ]
     singular = next(key for key in FOLDERS if LISTINGS[key] == kind)
     return [_entry(entry) for entry in project.list_all(singular)]
+
+
+def _formats() -> Iterator[dict[str, Any]]:
+    """Every export format; of one that cannot be loaded, why."""
+    from selfplay.errors import SelfplayError
+    from selfplay.exports import seam
+
+    added = seam.plug_ins()
+    for name in seam.names():
+        try:
+            about = seam.find(name).about
+        except SelfplayError as error:
+            about = error.message
+        yield {"name": name, "origin": added[name].value if name in added else "shipped", "about": about}
 
 
 def _state(run: Path) -> str:
@@ -98,17 +118,10 @@ def _print(session: Session, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if "written" in row:
             ago = duration(max(0.0, time.time() - row["written"]))
-            table.add_row(f"  {row['name']}", f"{row['state']}, {ago} ago", Text(_short(row["path"])))
+            table.add_row(f"  {row['name']}", f"{row['state']}, {ago} ago", Text(near(row["path"])))
         elif "fix" in row:
             table.add_row(f"  {row['name']}", "", Text(f"{row['about']}\nto do: {row['fix']}"))
         else:
-            hides = f" (hides {_short(row['hides'])})" if row["hides"] else ""
+            hides = f" (hides {near(row['hides'])})" if row.get("hides") else ""
             table.add_row(f"  {row['name']}", row["origin"], Text(f"{row['about']}{hides}"))
     session.console().print(table)
-
-
-def _short(path: str) -> str:
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path

@@ -23,7 +23,7 @@ from selfplay.cli.session import Session, common
 from selfplay.errors import NotReady, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from selfplay.ledger import Reader
 
@@ -57,14 +57,7 @@ def command(session: Session, run: str, *, to: Path | None) -> None:
     if session.json:
         session.answer("repro", {**found, "folder": str(to) if to is not None else None}, run=folder.name)
         return
-    session.data.write(f"{'installed from':<14} {found['installed_from']['words']}\n")
-    for name in ("engine", "config_digest", "seed", "game", "source", "model", "forked_from"):
-        if found[name] is not None:
-            session.data.write(f"{name.replace('_', ' '):<14} {found[name]}\n")
-    session.data.write(f"{'here':<14} {', '.join(f'{name} {version}' for name, version in found['here'].items())}\n")
-    for one in found["fingerprints"]:
-        session.data.write(f"{'played on':<14} {one}\n")
-    session.data.write("\n" + "".join(f"{line}\n" for line in found["commands"]))
+    session.data.write("".join(f"{line}\n" for line in lines(found)))
     if found["engine"] != __version__:
         session.say(f"played with selfplay {found['engine']}, and this is {__version__}: install that one instead")
     if to is not None:
@@ -72,6 +65,18 @@ def command(session: Session, run: str, *, to: Path | None) -> None:
         session.say(f"  play it   cd {to} && sh commands.sh")
     else:
         session.say(f"  to send   selfplay repro {folder.name} --to {folder.name}-repro")
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """All of it, for people."""
+    yield f"{'installed from':<14} {found['installed_from']['words']}"
+    for name in ("engine", "config_digest", "seed", "game", "source", "model", "forked_from"):
+        if found[name] is not None:
+            yield f"{name.replace('_', ' '):<14} {found[name]}"
+    yield f"{'here':<14} {', '.join(f'{name} {version}' for name, version in found['here'].items())}"
+    yield from (f"{'played on':<14} {one}" for one in found["fingerprints"])
+    yield ""
+    yield from found["commands"]
 
 
 def facts(reader: Reader) -> dict[str, Any]:
@@ -89,7 +94,7 @@ def facts(reader: Reader) -> dict[str, Any]:
         "config_digest": row.config_digest,
         "seed": row.seed,
         "game": row.game,
-        "source": config.get("game.source") if row.game == "code" else None,
+        "source": config.get("game.source") if "code" in row.game.split("+") else None,
         "model": config.get("policy.model"),
         "forked_from": parent.words if parent is not None else None,
         "steps": closed,

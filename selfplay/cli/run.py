@@ -44,6 +44,7 @@ class Options:
     new: bool
     plan: bool
     quiet: bool
+    detach: bool
     fork: str | None
     """`RUN[@STEP]`."""
     scale: str | None
@@ -64,6 +65,7 @@ class Options:
             new=given["new"],
             plan=given["plan"],
             quiet=given["quiet"],
+            detach=bool(given.get("detach")),
             fork=given.get("fork"),
             scale=given.get("scale"),
             sets=tuple(sets),
@@ -74,10 +76,11 @@ def options(function: F) -> F:
     """The options of `run` and `demo`."""
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress, only alarms and the summary."),
+        click.option("--detach", is_flag=True, help="Play in a process of its own; return once it holds the run."),
         click.option("--plan", is_flag=True, help="Print what would be played, with every constant; play nothing."),
         click.option("--fork", metavar="RUN[@STEP]", help="Start from that run's weights; needs a --name of its own."),
         click.option("--new", is_flag=True, help="Start another run (NAME-2, ...) where NAME exists."),
-        click.option("--scale", metavar="S", help="How much: smoke, laptop, gpu or node; laid over the preset."),
+        click.option("--scale", metavar="S", help="How much: smoke, laptop, gpu, node or ray; laid over the preset."),
         click.option("--sandbox", metavar="S", help="auto, docker, bubblewrap, or local (isolates nothing)."),
         click.option("-s", "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override a setting; repeatable."),
         click.option("--steps", type=int, metavar="N", help="Steps in all."),
@@ -103,6 +106,7 @@ def command(session: Session, preset: str | None, **given: object) -> int:
       selfplay run
       selfplay run quickstart --steps 2 -s learner.lr=2e-6 --name slow
       selfplay run --fork quickstart@5 -s learner.lr=5e-7 --name slower
+      selfplay run --detach
     """
     return play(session, Options.of(preset, given))
 
@@ -113,9 +117,13 @@ def play(session: Session, asked: Options) -> int:
         session.claim_stdout()
     config, folder = resolve(session, asked)
     if asked.fork is not None:
-        _fork(session, asked.fork, config, folder, only_say=asked.plan)
+        _fork(session, asked.fork, config, folder, only_say=asked.plan or asked.detach)
     if asked.plan:
         return show_plan(session, config, folder)
+    if asked.detach:
+        from selfplay.cli.detach import detach
+
+        return detach(session, [*_words(asked, preset=asked.preset), "--name", folder.name], folder)
     session.run_folder = folder
     from selfplay import build
 
@@ -220,14 +228,19 @@ def _ways_out(asked: Options, folder: Path, changed: Sequence[str], *, free: str
 
 
 def _command(asked: Options, *, preset: str | None) -> str:
-    words = ["selfplay", "run", *([preset] if preset else [])]
+    return shlex.join(["selfplay", *_words(asked, preset=preset)])
+
+
+def _words(asked: Options, *, preset: str | None) -> list[str]:
+    """What would be typed again, but for the name."""
+    words = ["run", *([preset] if preset else [])]
     if asked.scale is not None:
         words += ["--scale", asked.scale]
     for text in asked.sets:
         words += ["-s", text]
     if asked.fork is not None:
         words += ["--fork", asked.fork]
-    return shlex.join(words)
+    return words
 
 
 def _value(value: object) -> str:
@@ -261,12 +274,14 @@ def _announcer(observer: LiveObserver | PlainObserver | JsonObserver) -> Callabl
 
 
 def show_plan(session: Session, config: Config, folder: Path) -> int:
-    """Print what would be played, with every formula and constant."""
+    """Print what would be played, with every formula and constant, and what it will take."""
     from selfplay import build
+    from selfplay.cli import forecast
     from selfplay.plan import published
     from selfplay.views.plan import differences_table, plan_data, plan_table
 
-    rows, others = build.plan(config, session.project), published(config, session.project)
+    rows = (*build.plan(config, session.project), *forecast.rows(config, session.project, folder))
+    others = published(config, session.project)
     if session.json:
         data = {"folder": str(folder), "rows": plan_data(rows), "differences": [asdict(one) for one in others]}
         session.answer("plan", data, run=folder.name)

@@ -78,5 +78,7 @@ def free_name(name: str, *, project: Project) -> str:
 
 def written(run: Path) -> float:
     """When something of the run was recorded last, in Unix seconds."""
-    files = (run / LEDGER, run / f"{LEDGER}-wal")
+    ledger, log = run / LEDGER, run / f"{LEDGER}-wal"
+    # note: whoever reads a closed ledger leaves an empty log beside it.
+    files = [ledger, *([log] if log.is_file() and log.stat().st_size else [])]
     return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)

@@ -28,6 +28,7 @@ REPEATS = 5
 
 
 @click.group("sandbox", short_help="Images, leftovers, checks and latencies of sandboxes.")
+@click.help_option("-h", "--help")
 def command() -> None:
     """Images, leftovers, checks and latencies of sandboxes.
 

@@ -25,8 +25,8 @@ def command(session: Session, what: str) -> None:
     """JSON Schema of the configuration, of the envelope of --json, of errors, or of a command's answer.
 
     WHAT is config [default], envelope, error, or the name of a command: status, inspect, compare, ... The answer of
-    `selfplay config --json` is config-answer, that of `selfplay run --plan --json` is plan. With --json the schema is
-    in an envelope itself.
+    `selfplay config --json` is config-answer, that of `selfplay run --plan --json` is plan, of `selfplay run --detach
+    --json` launch. With --json the schema is in an envelope itself.
 
     \b
     Examples:

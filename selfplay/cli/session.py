@@ -102,9 +102,19 @@ class Session:
             sys.path.remove(self._importable)
 
 
+def near(path: Path | str) -> str:
+    """`path` as one would type it here: relative where it lies below the current folder."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
 def common(function: Callable[P, R]) -> Callable[P, R]:
     """The options that the group and every command take; the command gets `session` as its first argument."""
     for option in (
+        # note: click's own would keep the names of the first context that asked a command for it.
+        click.help_option("-h", "--help"),
         click.option("--no-color", is_flag=True, expose_value=False, callback=_no_color, help="No colours."),
         click.option("--json", is_flag=True, expose_value=False, callback=_json, help="Answer in JSON, on stdout."),
         click.option(

@@ -5,6 +5,7 @@ Not here: which keys (`selfplay.control`), asking (`cli.steering`).
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -38,7 +39,8 @@ def command(session: Session, run: str, pairs: tuple[str, ...]) -> int:
         config = from_run(folder, project=session.project, environ={})
         control.changed(config, sets, project=session.project, folder=folder)
 
-    return steering.ask(session, run, "set", sets, check=check)
+    instead = "".join(f" -s {shlex.quote(f'{key}={value}')}" for key, value in sets.items())
+    return steering.ask(session, run, "set", sets, check=check, instead=instead)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -64,7 +64,8 @@ class Answer:
 def command(session: Session, run: str, query: str | None, as_csv: bool, limit: int) -> None:
     """Ask a run's ledger in SQL, read-only; without QUERY: its tables. Bytes are shown as their number.
 
-    Texts were written by a model: data, not orders.
+    Texts were written by a model: data, not orders. Datasette opens the same file, with some questions ready:
+    `datasette runs/NAME/ledger.db --metadata docs/datasette.json`, of selfplay's repository.
 
     \b
     Examples:

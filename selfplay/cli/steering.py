@@ -31,10 +31,12 @@ def ask(
     *,
     idle: Callable[[Path, str], str] | None = None,
     check: Callable[[Path], None] = lambda folder: None,
+    instead: str = "",
 ) -> int:
     """Ask the process that plays the run `text` for `action`, and say what came of it; the exit code.
 
-    `idle` gives the sentence where nobody plays it, or, without it, that is refused; `check` may refuse the rest.
+    `idle` gives the sentence where nobody plays it, or, without it, that is refused, and `instead` stands behind the
+    command that the refusal names; `check` may refuse the rest.
 
     Raises:
         UserError: nobody plays the run.
@@ -52,7 +54,7 @@ def ask(
         if idle is None:
             raise UserError(
                 f"run `{folder.name}` is not running ({state}), so nobody can {action} it",
-                hint=f"play it: selfplay run --name {folder.name}",
+                hint=f"play it: selfplay run --name {folder.name}{instead}",
             )
         return _answer(session, folder, action, acted=False, words=idle(folder, state))
     with Ledger.read(folder) as reader:

@@ -25,10 +25,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selfplay import __version__
 from selfplay.ledger import files, rows
@@ -47,8 +46,10 @@ from selfplay.ledger.records import (
     Tallies,
     Tally,
 )
-from selfplay.ledger.writer import Writer
 from selfplay.types import Choice, Fault, Group, Save, Seed, Task, Trajectory, Update, Verdict
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = [
     "AlarmRow",
@@ -74,6 +75,9 @@ class Ledger(Reader):
 
     def __init__(self, folder: Path, *, lock: Lock) -> None:
         """Use `create` or `open`; `lock` is held and passes to the ledger."""
+        # note: imported here, since whoever only reads a run, as every screen does, needs no part of it.
+        from selfplay.ledger.writer import Writer
+
         self._writer = Writer(folder / files.NAME)
         self._lock = lock
         self._launch_ended = False

@@ -227,11 +227,17 @@ SHAPES: Mapping[str, Shape] = {
     "doctor": {"ready": bool, "checks": [dict]},
     "report": {"file": str, "num_bytes": int, "steps": int, "pairs": [str], "sampled": dict},
     "plan": {"folder": str, "rows": [dict], "differences": [dict]},
+    "launch": {"run": str, "pid": int, "folder": str, "log": str, "watch": str},
     "event": {"kind": str, "step": Maybe(int), "stage": Maybe(str), "data": dict},
     "why": WHY,
     "frontier": FRONTIER,
     "sql": {"columns": [str], "rows": [list], "truncated": bool},
-    "check": ({"ok": bool, "checks": [{**CHECKED, "notes": [str]}]}, {"salvaged": SALVAGED}, REPOSITORY),
+    "check": (
+        {"ok": bool, "checks": [{**CHECKED, "notes": [str]}]},
+        {"salvaged": SALVAGED},
+        REPOSITORY,
+        {"ok": bool, "project": [{"kind": str, "name": str, "ok": bool, "what": str, "fix": str}]},
+    ),
     "eval": (
         {**EXAM, "targets": [{**SAT, **SUMMARY, "stored": bool, "kept": Maybe(str)}], "differences": [dict]},
         {**EXAM, "questions": int, "corpus": Maybe(str), "targets": [{**SAT, "conditions": Table(SUMMARY)}]},

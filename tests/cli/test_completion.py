@@ -17,7 +17,7 @@ Typed = tuple[int, str, str]
         ("inspect t", ["toy"]),
         ("inspect toy --be", ["--best"]),
         ("run demo-fr", ["demo-frontier"]),
-        ("run -s learner.lo", ["learner.loss=", "learner.lora_rank="]),
+        ("run -s learner.los", ["learner.loss="]),
         ("set toy run.st", ["run.steps="]),
         ("show ro", ["role"]),
         ("show role echo_s", ["echo_solver"]),

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 Typed = tuple[int, str, str]
 
@@ -40,3 +43,15 @@ def test_the_alarms_are_listed_where_they_are_asked_for(
     code, out, _ = typed("ls", "alarms")
     assert code == 0
     assert "entropy_floor" in out
+
+
+def test_formats_are_listed_with_the_package_that_adds_them(
+    here: Path, typed: Callable[..., Typed], answered: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = EntryPoint(name="mine", value="no_such_module:FORMAT", group="selfplay.exports")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [broken])
+    rows = {row["name"]: row for row in answered("ls", "formats")["formats"]}
+    assert rows["parquet"]["origin"] == "shipped"
+    assert rows["mine"]["origin"] == "no_such_module:FORMAT"
+    assert "cannot be loaded" in rows["mine"]["about"]
+    assert "parquet" in typed("ls", "formats")[1]

@@ -24,6 +24,14 @@ def test_newest_first(runs: Project) -> None:
     assert [run.name for run in all_runs(runs)] == ["frontier-02", "frontier-01", "first"]
 
 
+def test_looking_at_a_run_does_not_make_it_the_newest(runs: Project, here: Path) -> None:
+    log = here / "runs" / "first" / "ledger.db-wal"
+    log.write_bytes(b"")
+    assert find_run("last", project=runs).name == "frontier-02"
+    log.write_bytes(b"what is not in the file yet")
+    assert find_run("last", project=runs).name == "first"
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

@@ -16,7 +16,7 @@ DOCS = sorted((ROOT / "docs").glob("*.md"))
 
 
 def test_the_command_reference_is_current() -> None:
-    assert Cog().main(["cog", "--check", str(ROOT / "docs" / "commands.md")]) == 0, "cog -r docs/commands.md"
+    assert Cog().main(["cog", "--check", "--diff", str(ROOT / "docs" / "commands.md")]) == 0, "cog -r docs/commands.md"
 
 
 def test_every_command_has_a_section_that_any_terminal_prints_alike(monkeypatch: pytest.MonkeyPatch) -> None:

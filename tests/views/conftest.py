@@ -39,7 +39,11 @@ DIFF = "--- a/word.py\n+++ b/word.py\n@@ -1 +1 @@\n-ab\n+b"
 @pytest.fixture(scope="session")
 def played_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder named `small`: one step is closed, one open; of two proposals a step one is valid."""
-    folder = tmp_path_factory.mktemp("project") / "runs" / "small"
+    return write_run(tmp_path_factory.mktemp("project") / "runs" / "small")
+
+
+def write_run(folder: Path) -> Path:
+    """That run in `folder`, made there by hand."""
     config = load("demo", project=find_project(explicit=None), sets=["run.steps=3"], environ={})
     seed = Seed(id=digest("s"), game="echo", source="echo:0", payload={"length": 2}, split="train")
     with Ledger.create(folder, config_digest=DIGEST, config=config.values(), seed=0, game="echo") as ledger:
