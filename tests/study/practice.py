@@ -1,7 +1,8 @@
 """A study of the toy game that takes seconds: a warm-up from half-right lessons, then arms that learn from rewards.
 
 The toy game has no warm-up of its own, and from random weights it needs minutes; these lessons teach its form, and in
-the solver's place a wrong word as often as the right one.
+the solver's place a wrong word as often as the right one. The proposer is then left as it is: a study so small says
+whether rewards are learnt from, and it would end where a proposer drifts away from words of the asked length.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TEXT = """
 about = "The toy game, warmed up to half right."
 preset = "demo"
 seeds = [0]
-budget = 5000
+budget = 8000
 minutes = 1
 start = "warmup"
 [endpoint]
@@ -26,20 +27,21 @@ measure = "pass@1"
 attempts = 16
 tasks = "held_out"
 secondary = 6
-compare = [["warmup", "full"], ["shuffled", "full"]]
+compare = [["warmup", "repair"], ["shuffled", "repair"]]
 [settings]
-"warmup.steps" = 120
+"warmup.steps" = 300
 "warmup.examples" = 8
-"warmup.lr" = 6e-3
+"warmup.lr" = 2e-3
 "play.proposals" = 4
 "play.attempts" = 8
 "play.refills" = 0
 "curriculum.seeds" = 4
 "run.save_every" = 1000
-"learner.lr" = 1e-3
+"learner.lr" = 5e-4
+"roles.train" = ["solver"]
 [arms.warmup]
 steps = 0
-[arms.full]
+[arms.repair]
 settings = { "curriculum.options" = { patience = 49 } }
 [arms.shuffled]
 settings = { "learner.estimator" = "selfplay.study.shuffled:grpo" }

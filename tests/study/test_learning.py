@@ -1,8 +1,8 @@
 """The small form of a study, for real: what learns from rewards gets better, what learns from shuffled ones does not.
 
-It fails when learning stops. The endpoint of so few words says little (a self-play that has learnt asks for few of
-them), so what is compared is how often the tasks of play are solved. With three seeds and all arms, by hand:
-`selfplay study curricula/studies/toy.toml`.
+It fails when learning stops. The endpoint of so few words says little, so what is compared is how often the tasks of
+play are solved. Of six seeds the least that was seen is 0.12 between first and last quarter, and 0.34 between the arms.
+With three seeds and all arms, by hand: `selfplay study curricula/studies/toy.toml`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def solved(row: dict[str, Any], part: str) -> float:
 def test_learning_shows(study: Study, project: Project, tmp_path: Path) -> None:
     rows = {arm.name: played(study, arm.name, project, tmp_path / "runs") for arm in study.arms}
     assert all(row["run"]["check"] == "accepted" for row in rows.values())
-    full, shuffled = rows["full"], rows["shuffled"]
-    assert solved(full, "last") > solved(full, "first") + 0.1
-    assert solved(full, "last") > solved(shuffled, "last") + 0.1
-    for row in (full, shuffled):
+    repair, shuffled = rows["repair"], rows["shuffled"]
+    assert solved(repair, "last") > solved(repair, "first") + 0.05
+    assert solved(repair, "last") > solved(shuffled, "last") + 0.15
+    for row in (repair, shuffled):
         spent = row["run"]["generated"] + row["run"]["trained"]
         assert study.budget <= spent < 1.2 * study.budget, "equal budgets, to a step"
 
 
 def test_a_second_run_of_an_arm_gives_the_same_ledger(study: Study, project: Project, tmp_path: Path) -> None:
-    study.path.write_text(TEXT.replace('"warmup.steps" = 120', '"warmup.steps" = 3'))
+    study.path.write_text(TEXT.replace('"warmup.steps" = 300', '"warmup.steps" = 3'))
     short = read(study.path)
     one, two = (played(short, "warmup", project, tmp_path / name) for name in ("one", "two"))
     assert one["run"]["ledger"] == two["run"]["ledger"]
