@@ -84,7 +84,6 @@ def command(
         session.claim_stdout()
     wanted = _ks(ks, attempts)
     chosen = [_chosen(text, model=model, tokenizer=tokenizer, project=session.project) for text in targets]
-    from selfplay.evaluation.issues import told
     from selfplay.evaluation.measure import Ask, measure
     from selfplay.views.observers import PlainObserver
 
@@ -92,17 +91,14 @@ def command(
     if ground is not None and _holds_questions(ground):
         if issues is not None:
             raise UserError("--issues is for tasks, and questions have none", hint="name a file of tasks: --on FILE")
-        path = Path(ground)
-        return _questions(session, path, chosen, ask, ks=wanted, corpus=corpus, tasks=tasks, sandbox=sandbox)
+        return _questions(session, Path(ground), chosen, ask, ks=wanted, corpus=corpus, tasks=tasks, sandbox=sandbox)
     if ground is not None and eval_external.is_brought(ground):
-        path = Path(ground)
-        return eval_external.answer(session, path, chosen, ask, ks=wanted, tasks=tasks, sandbox=sandbox)
+        return eval_external.answer(session, Path(ground), chosen, ask, ks=wanted, tasks=tasks, sandbox=sandbox)
     if corpus is not None:
         raise UserError("--corpus is for a file of questions", hint="name one: --on questions.jsonl")
     where = _ground(ground, chosen, count=tasks, sandbox=sandbox, project=session.project)
     if issues is not None:
-        configs = [target.config for target in chosen if target.config is not None]
-        where = told(where, Path(issues), configs=configs, project=session.project)
+        where = _told(where, chosen, Path(issues), project=session.project)
     with PlainObserver(sys.stderr, run=where.words) as observe:
         found = measure(chosen, where, ask, project=session.project, observe=observe)
     _tell(session, found, where, attempts=attempts, ks=wanted)
@@ -250,6 +246,14 @@ def _ground(
     if text.endswith((".jsonl", ".json")):
         raise NotFound(f"no file {text}", hint="write one: selfplay export RUN --format tasks --held-out --to FILE")
     return on_run(runs.find_run(text, project=project), count=count, sandbox=sandbox, project=project)
+
+
+def _told(ground: Ground, targets: Sequence[Target], issues: Path, *, project: Project) -> Ground:
+    """The same tasks, told by issues."""
+    from selfplay.evaluation.issues import told
+
+    configs = [target.config for target in targets if target.config is not None]
+    return told(ground, issues, configs=configs, project=project)
 
 
 def lines(found: Sequence[Measured], ground: Ground, *, attempts: int, ks: Sequence[int]) -> Iterator[str]:

@@ -132,6 +132,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=None, help="where the run goes [default: the temporary folder]")
     parser.add_argument("--run", type=Path, default=None, help="a run of these that is there already")
     asked = parser.parse_args()
+    if asked.folder is not None:
+        asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="selfplay-bench-", dir=asked.folder) as aside:
         folder = asked.run or Path(aside) / "runs" / "long"
         if asked.run is None:
