@@ -118,8 +118,24 @@ class DockerProvider:
 
     def _start(self, name: str, spec: SandboxSpec) -> tuple[str, socket.socket]:
         """Make and start the container and its agent; may be called again with the same name. Blocking."""
-        api, image = self.engine.api, self.image()
+        api = self.engine.api
+        until = time.monotonic() + _BUSY_SECONDS
         self._owed.add(name)
+        while True:
+            ours = self._made(api, name, spec)
+            try:
+                api.start(name)
+                break
+            except docker.errors.NotFound:
+                # note: a name is taken before there is a container, and given back where its making is broken off.
+                if ours or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+        return open_exec(api, name, agent_argv(self.python), user=CANDIDATE)
+
+    def _made(self, api: Any, name: str, spec: SandboxSpec) -> bool:
+        """Make the container; False where an earlier try, answered too slowly, has taken its name. Blocking."""
+        image = self.image()
         try:
             api.create_container(
                 image,
@@ -139,14 +155,14 @@ class DockerProvider:
                 f"the Docker engine has no image `{image}`", hint="selfplay doctor --fix"
             ) from error
         except docker.errors.APIError as error:
-            # note: the name is nobody else's; an earlier try was slow, and did make it.
+            # note: the name is nobody else's.
             if error.response is None or error.response.status_code != 409:
                 raise
+            return False
         except (requests.exceptions.RequestException, OSError):
             self._doubtful.add(name)
             raise
-        api.start(name)
-        return open_exec(api, name, agent_argv(self.python), user=CANDIDATE)
+        return True
 
     async def acquire(self, spec: SandboxSpec) -> Sandbox:
         """A clean container out of the pool, else one made now.

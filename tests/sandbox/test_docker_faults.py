@@ -295,12 +295,13 @@ def test_engine_that_does_not_come_back_is_a_sentence(engine: PrivateEngine) -> 
 
 
 class Failing:
-    """A socket in front of the engine's that answers 500 to some requests, and passes on the others."""
+    """A socket in front of the engine's that answers some requests with an error, and passes on the others."""
 
     def __init__(self, folder: Path, behind: Path) -> None:
         self.path = folder / "failing.sock"
         self.path.unlink(missing_ok=True)
         self.asked = 0
+        self.status = "500 Oh"
         self.fail: Callable[[str], bool] = lambda line: False
         self._behind = behind
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -330,7 +331,7 @@ class Failing:
                     while len(sent) < length:
                         sent += client.recv(1 << 16)
                     body = b'{"message": "injected"}'
-                    answer = f"HTTP/1.1 500 Oh\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                    answer = f"HTTP/1.1 {self.status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
                     client.sendall(answer.encode() + body)
                 else:
                     engine.sendall(chunk)
@@ -369,6 +370,19 @@ def test_errors_of_the_engine_are_outlasted(failing: Failing, engine: PrivateEng
 
     async def check(provider: DockerProvider) -> None:
         failing.fail = once
+        await says_on(provider)
+        assert failing.asked == 3
+        assert engine.names() == set()
+
+    with_docker(check)
+
+
+def test_name_that_is_taken_by_a_container_that_never_came(failing: Failing, engine: PrivateEngine) -> None:
+    """As an engine does whose making of an earlier try is under way, or was broken off."""
+
+    async def check(provider: DockerProvider) -> None:
+        failing.status = "409 Conflict"
+        failing.fail = lambda line: "/containers/create" in line and failing.asked < 3
         await says_on(provider)
         assert failing.asked == 3
         assert engine.names() == set()
