@@ -63,11 +63,11 @@ async def _made(run: Run, train: Sequence[Seed]) -> list[Task]:
 
 
 def _read(path: Path) -> list[Task]:
-    """The train tasks of the run in `path`, or all tasks in the file."""
+    """The train tasks of the run in `path`, those that it was given first, or all tasks in the file."""
     if not (path / files.NAME).exists():
         return list(task_files.read(path).on.tasks)
     with Ledger.read(path) as reader:
-        steps = range(reader.last_closed_step() + 1)
+        steps = range(-1, reader.last_closed_step() + 1)
         return [task for step in steps for task in reader.tasks(step) if task.split == "train"]
 
 

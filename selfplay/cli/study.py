@@ -132,21 +132,31 @@ def _plan(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool) -
 
 
 def _make(session: Session, study: Study) -> int:
-    from selfplay.evaluation.making import make
+    from selfplay.evaluation.making import make, slipped
+    from selfplay.events import Interrupt
     from selfplay.study import opening
+    from selfplay.study.arms import root_of
+    from selfplay.study.writing import written
     from selfplay.views.observers import PlainObserver
 
     made = study.making
     if not made.sources or study.endpoint.tasks == "held_out":
         raise UserError(f"{study.path} does not say of what tasks are made", hint="[making] sources = ['pypi:...']")
-    with PlainObserver(sys.stderr, run=study.name) as observe:
+    interrupt = Interrupt()
+    with PlainObserver(sys.stderr, run=study.name) as observe, signals.listen(interrupt, say=session.say):
+        project, root = session.project, root_of(study, project=session.project)
+        find = (
+            written(study, root=root, project=project, observe=observe, interrupt=interrupt)
+            if made.writer
+            else slipped(project=project, observe=observe)
+        )
         found = make(
             made.sources,
             folder=opening.place(study),
             bugs=made.bugs,
             functions=made.functions,
             each=made.each,
-            project=session.project,
+            find=find,
             observe=observe,
         )
     digest = opening.digest_of(opening.files_in(study))

@@ -108,7 +108,7 @@ def config_of(target: Target, *, otherwise: Config) -> Config:
     if target.kind == "endpoint":
         return otherwise
     changed: dict[str, object] = {"model": target.name}
-    if otherwise.policy.backend == "openai":
+    if otherwise.policy.backend in ("openai", "tinker"):
         changed |= {"backend": "local", "options": {}}
     return otherwise.model_copy(update={"policy": otherwise.policy.model_copy(update=changed)})
 

@@ -11,6 +11,7 @@ Not here: the optimizers (`optimizer`), losses, learning-rate schedules, files.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -71,15 +72,8 @@ class Master:
             # note: parameters only; casting the module would also round the rotary frequencies.
             parameter.data = parameter.data.to(TORCH_DTYPES[dtype])
             parameter.requires_grad_(parameter in self.sinks)
-        for parameter in self.compute.values():
-            parameter.register_post_accumulate_grad_hook(self._collect)  # type: ignore[no-untyped-call]
-
-    def _collect(self, parameter: Tensor) -> None:
-        assert isinstance(parameter, nn.Parameter)
-        # Embedding and head have put theirs into the sink already.
-        if parameter.grad is not None:
-            add_in_place(self.sinks[parameter], parameter.grad)
-            parameter.grad = None
+        for parameter, sink in self.sinks.items():
+            parameter.register_post_accumulate_grad_hook(partial(_collect, sink))  # type: ignore[no-untyped-call]
 
     def speak_as(self, role: str) -> None:
         """What follows is of this role, where roles have adapters of their own."""
@@ -186,3 +180,15 @@ class Master:
                 own.restore(moments)
         self.zero_gradients()
         self.refresh()
+
+
+def _collect(sink: Tensor, parameter: Tensor) -> None:
+    """Move a gradient into its sink.
+
+    It knows the sink alone: torch holds hooks where Python's collector does not look, and one that knew the master
+    would keep its model for as long as the process lives.
+    """
+    # Embedding and head have put theirs into the sink already.
+    if parameter.grad is not None:
+        add_in_place(sink, parameter.grad)
+        parameter.grad = None

@@ -64,9 +64,14 @@ class Job:
         return Job(study=self.study, arm=self.study.arm(self.arm.start), seed=self.seed, root=self.root)
 
 
+def root_of(study: Study, *, project: Project) -> Path:
+    """Folder of the study's runs."""
+    return project.runs / "studies" / study.name
+
+
 def jobs(study: Study, *, project: Project, dev: bool) -> list[Job]:
     """Every arm with every seed, a seed at a time, starts first."""
-    root = project.runs / "studies" / study.name
+    root = root_of(study, project=project)
     seeds, root = (study.dev_seeds, root / "dev") if dev else (study.seeds, root)
     return [Job(study=study, arm=arm, seed=seed, root=root) for seed in seeds for arm in study.arms]
 

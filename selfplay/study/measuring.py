@@ -21,7 +21,9 @@ from selfplay.ledger import Ledger, StepRow, watching
 from selfplay.project import Project
 from selfplay.study import arms
 from selfplay.study.arms import Job, Meter
+from selfplay.study.results import UNLIKE
 from selfplay.study.spec import HELD_OUT
+from selfplay.study.writing import unlike
 from selfplay.types import Task, digest, record
 
 PART = 4
@@ -54,11 +56,11 @@ def result(job: Job, *, test: Sequence[Path], tested: bool, project: Project, ob
     looked: dict[str, Looked] = {}
     if tested and endpoint.tasks != HELD_OUT:
         found = [on_file(path, run=None, count=None, sandbox=None, project=project) for path in test]
-        looked["endpoint"] = _look(job, target, found, project=project, observe=observe)
+        looked |= _look(job, target, found, name="endpoint", project=project, observe=observe)
     if wanted:
         ground = partial(on_run, _ground_of(job, own), count=wanted, sandbox=None, project=project)
         name = "endpoint" if tested and endpoint.tasks == HELD_OUT else "held_out"
-        looked[name] = _look(job, target, [ground()], project=project, observe=observe, again=ground)
+        looked |= _look(job, target, [ground()], name=name, project=project, observe=observe, again=ground)
     return {
         "schema": "selfplay.study/1",
         "study": job.study.name,
@@ -98,42 +100,49 @@ def _look(
     target: Target,
     grounds: Sequence[Ground],
     *,
+    name: str,
     project: Project,
     observe: Observer,
     again: Any = None,
-) -> Looked:
+) -> dict[str, Looked]:
+    """What it did, and beside it (`UNLIKE`) what it did on the bugs that no warm-up example can have had, if some."""
     endpoint = job.study.endpoint
     ask = Ask(attempts=endpoint.attempts, temperature=endpoint.temperature, seed=job.seed)
-    counts: dict[str, dict[str, list[int]]] = {}
-    valid, seconds = [0, 0], 0.0
+    whole, apart = (Looked(counts={}, valid=[0, 0], seconds=0.0) for _ in range(2))
     for ground in grounds:
         [found] = measure([target], ground, ask, project=project, observe=observe)
         on = ground.on if ground.on is not None else again().on
         assert on is not None
-        _count(found, {task.id: task for task in on.tasks}, source=ground.words, counts=counts, valid=valid)
-        seconds += found.seconds
-    return Looked(counts={name: counts[name] for name in sorted(counts)}, valid=valid, seconds=seconds)
+        tasks = {task.id: task for task in on.tasks}
+        whole = _and(whole, found, tasks, source=ground.words)
+        apart = _and(apart, found, {name: task for name, task in tasks.items() if _unlike(task)}, source=ground.words)
+    return {name: whole, **({name + UNLIKE: apart} if 0 < _bugs(apart) < _bugs(whole) else {})}
 
 
-def _count(
-    found: Measured,
-    tasks: Mapping[str, Task],
-    *,
-    source: str,
-    counts: dict[str, dict[str, list[int]]],
-    valid: list[int],
-) -> None:
+def _and(before: Looked, found: Measured, tasks: Mapping[str, Task], *, source: str) -> Looked:
+    """`before`, and what was found on `tasks`."""
+    counts = {name: {bug: list(both) for bug, both in bugs.items()} for name, bugs in before.counts.items()}
+    valid = list(before.valid)
     for play in found.plays:
         if play.side == "proposer":
             valid[0] += play.valid is not None
             valid[1] += bool(play.valid)
-            continue
-        task = tasks[play.subject_id]
-        bugs = counts.setdefault(function_of(task, source=source), {})
-        # note: a task has another id in a run of other settings; its key and its seed are the same.
-        both = bugs.setdefault(digest("bug", task.seed_id, task.key)[:12], [0, 0])
-        both[0] += play.passed is not None
-        both[1] += bool(play.passed)
+        elif (task := tasks.get(play.subject_id)) is not None:
+            bugs = counts.setdefault(function_of(task, source=source), {})
+            # note: a task has another id in a run of other settings; its key and its seed are the same.
+            both = bugs.setdefault(digest("bug", task.seed_id, task.key)[:12], [0, 0])
+            both[0] += play.passed is not None
+            both[1] += bool(play.passed)
+    ordered = {name: counts[name] for name in sorted(counts)}
+    return Looked(counts=ordered, valid=valid, seconds=before.seconds + found.seconds)
+
+
+def _unlike(task: Task) -> bool:
+    return "buggy" in task.payload and unlike(task)
+
+
+def _bugs(looked: Looked) -> int:
+    return sum(map(len, looked.counts.values()))
 
 
 def function_of(task: Task, *, source: str) -> str:

@@ -17,6 +17,11 @@ from selfplay.study.opening import openings
 from selfplay.study.statistics import Table, by_function, crossed, holm, paired, sign_flips
 
 NAME = "README.md"
+COSTS = (
+    *("arm", "warm-up updates", "steps", "generated", "trained", "verifications", "hours", "sandbox hours"),
+    *("points gained", "tokens a point", "seconds a point", "sandbox seconds a point"),
+)
+"""What a run cost; tokens, verifications and hours of play."""
 Rows = Sequence[Mapping[str, Any]]
 
 HEAD = """# Results
@@ -93,16 +98,38 @@ def _arms(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
         cells += [_shown(crossed(_table(mine, where="endpoint", k=of), key=name)) for of in (k, most)]
         cells += [_valid(mine, "endpoint"), _shown(crossed(_table(mine, where="held_out", k=k), key=name))]
         yield f"| {' | '.join([*cells, _valid(mine, 'held_out')])} |"
+    yield from _unlike(rows, about, k=k, most=most)
     yield ""
+    played = {row["arm"] for row in rows}
     for arm in about["arms"]:
-        if arm["about"]:
-            yield f"- `{arm['name']}`: {arm['about']}"
+        if arm["about"] or arm["name"] not in played:
+            owed = "" if arm["name"] in played else "Not measured yet."
+            yield f"- `{arm['name']}`: {' '.join(filter(None, (arm['about'], owed)))}"
     if about.get("start_seed") is not None:
         yield ""
         yield (
             f"`{about['start']}` is one run, of seed {about['start_seed']}, asked with every seed: what is found holds "
             "for that start, and its intervals do not say how warm-ups differ."
         )
+
+
+def _unlike(rows: Rows, about: Mapping[str, Any], *, k: int, most: int) -> Iterator[str]:
+    """The endpoint's bugs that no warm-up example can have had, where only some of them are such."""
+    where = "endpoint" + results.UNLIKE
+    if not any(where in row["looked"] for row in rows):
+        return
+    yield ""
+    yield f"| bugs that are no procedural mutation | of | pass@{k} | pass@{most} |"
+    yield "|---|---|---|---|"
+    for name, mine in _by_arm(rows, about).items():
+        bugs = {
+            bug
+            for row in mine
+            for found in row["looked"].get(where, {"counts": {}})["counts"].values()
+            for bug in found
+        }
+        cells = [_shown(crossed(_table(mine, where=where, k=of), key=name)) for of in (k, most)]
+        yield f"| {' | '.join([name, str(len(bugs)), *cells])} |"
 
 
 def _valid(rows: Rows, where: str) -> str:
@@ -119,9 +146,10 @@ def _compared(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
     for first, second in about["compare"]:
         apart = paired(*(_table(arms.get(name, ()), where="endpoint", k=k) for name in (first, second)))
         means = [math.fsum(row.values()) / len(row) for row in apart.values() if row]
-        if not means:
-            continue
         name = f"{second} less {first}"
+        values[name] = 1.0
+        if not means:  # note: still one of the family, and not measured yet.
+            continue
         found[name] = len(means), crossed(apart, key=name)
         values[name] = sign_flips(means, key=name)
     if not found:
@@ -135,14 +163,11 @@ def _compared(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _costs(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
-    """Means a seed, and what a point over the start cost."""
+    """Means a seed, and what a point over the start cost; neither counts the warm-up."""
     arms, k = _by_arm(rows, about), rows[0]["k"]
     starts = {arm["name"]: arm["start"] for arm in about["arms"]}
-    yield (
-        "| arm | steps | generated | trained | verifications | hours | sandbox hours | points gained | "
-        "tokens a point | seconds a point | sandbox seconds a point |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield f"| {' | '.join(COSTS)} |"
+    yield "|" + "---|" * len(COSTS)
     for name, mine in arms.items():
         runs = [row["run"] for row in mine if row["run"] is not None]
         if not runs:
@@ -154,7 +179,8 @@ def _costs(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
         before = _table(arms.get(starts.get(name, ""), ()), where="endpoint", k=k)
         gained = crossed(paired(before, _table(mine, where="endpoint", k=k)), key=name).value
         tokens = mean("generated") + mean("trained")
-        cells = [name, f"{mean('steps'):,.0f}", f"{mean('generated'):,.0f}", f"{mean('trained'):,.0f}"]
+        cells = [name, f"{mean('warmup_updates'):,.0f}", f"{mean('steps'):,.0f}"]
+        cells += [f"{mean('generated'):,.0f}", f"{mean('trained'):,.0f}"]
         cells += [f"{mean('verifications'):,.0f}", f"{mean('seconds') / 3600:.2f}"]
         cells += [f"{mean('sandbox_seconds') / 3600:.2f}", "" if gained is None else f"{100 * gained:+.1f}"]
         for value in (tokens, mean("seconds"), mean("sandbox_seconds")):

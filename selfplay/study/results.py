@@ -18,6 +18,8 @@ from selfplay.study.spec import Study
 
 ABOUT = "study.json"
 OTHERS = ("study.json", "opened.json")
+UNLIKE = "_unlike"
+"""At the end of a name in a result's `looked`: of those tasks the bugs that are no procedural mutation."""
 
 
 def path_of(study: Study, *, name: str, dev: bool) -> Path:

@@ -3,7 +3,8 @@
     [study]      preset, about, seeds, budget (tokens), minutes (expected of an arm), start (an arm), start_seed
     [endpoint]   measure, attempts, temperature, tasks, digest, compare; secondary, tasks of the runs' own held-out
     seeds
-    [making]     how the endpoint's tasks are made: sources, bugs, functions, each (bugs a function)
+    [making]     how the endpoint's tasks are made: sources, bugs, functions, each (bugs a function), writer (an arm
+                 whose injector writes them; without one they are slips, `evaluation.mechanism`)
     [dev]        seeds: those of tuning, which never sees the endpoint's tasks
     [settings]   keys of the configuration, for every arm, e.g. "learner.lr" = 1e-5; SEED in a value is the run's seed
     [arms.NAME]  about, start (an arm, or "" for none), steps, supervised, settings
@@ -75,6 +76,8 @@ class Making:
     functions: int
     each: int
     """Most bugs a function."""
+    writer: str
+    """The arm whose weights write them; empty: nobody, they are slips."""
 
 
 @record
@@ -135,7 +138,7 @@ def read(path: Path) -> Study:
     head, point, made = (dict(raw.get(name, {})) for name in ("study", "endpoint", "making"))
     where.only(head, ("preset", "about", "seeds", "budget", "minutes", "start", "start_seed"), "key of [study]")
     endpoint = _endpoint(point, where)
-    where.only(made, ("sources", "bugs", "functions", "each"), "key of [making]")
+    where.only(made, ("sources", "bugs", "functions", "each", "writer"), "key of [making]")
     dev = dict(raw.get("dev", {}))
     where.only(dev, ("seeds",), "key of [dev]")
     arms = _arms(raw.get("arms", {}), start=str(head.get("start", "")), where=where)
@@ -143,6 +146,9 @@ def read(path: Path) -> Study:
         for name in pair:
             if name not in {arm.name for arm in arms}:
                 raise where.wrong(f"endpoint.compare names `{name}`, which is no arm")
+    writer = str(made.get("writer", ""))
+    if writer and writer not in {arm.name for arm in arms}:
+        raise where.wrong(f"making.writer names `{writer}`, which is no arm")
     if "start_seed" in head and not head.get("start"):
         raise where.wrong("`start_seed` is the seed of the arm `start`, and there is none")
     seeds, dev_seeds = (where.numbers(table.get("seeds", []), "seeds") for table in (head, dev))
@@ -167,6 +173,7 @@ def read(path: Path) -> Study:
             bugs=int(made.get("bugs", 0)),
             functions=int(made.get("functions", 0)),
             each=int(made.get("each", 2)),
+            writer=writer,
         ),
         digest=digest("study", _decisive(raw)),
     )

@@ -9,7 +9,7 @@ import pytest
 from selfplay.errors import UserError
 from selfplay.evaluation import tasks
 from selfplay.evaluation.bringing import bring, is_brought
-from selfplay.evaluation.making import make
+from selfplay.evaluation.making import make, slipped
 from selfplay.events import ignore
 from selfplay.games.code.mutate import mutations
 from selfplay.project import Project
@@ -24,7 +24,8 @@ def test_tasks_are_made_once_and_are_none_of_the_warm_ups(
     needed("bubblewrap")
     monkeypatch.setenv("SELFPLAY_CACHE", str(scripted.cache(tmp_path)))
     source = str(scripted.written(tmp_path))
-    given = {"folder": tmp_path / "made", "each": 1, "project": project, "observe": ignore, "sandbox": "bubblewrap"}
+    find = slipped(project=project, observe=ignore, sandbox="bubblewrap")
+    given = {"folder": tmp_path / "made", "each": 1, "find": find, "observe": ignore}
     found = make([source], bugs=2, functions=2, stdlib=0, **given)  # type: ignore[arg-type]
     assert (found.data["bugs"], found.data["functions"]) == (2, 2)
     [path] = (tmp_path / "made").iterdir()

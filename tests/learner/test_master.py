@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -50,6 +52,17 @@ def test_float32_compute_is_the_master(tiny_model: MakeModel) -> None:
     model = tiny_model()
     master = filled(model, 1.0)
     assert all(p.data_ptr() == master.tensors()[n].data_ptr() for n, p in model.named_parameters())
+
+
+def test_a_model_is_given_back_with_its_master(tiny_model: MakeModel) -> None:
+    model = tiny_model()
+    master = filled(model, 1.0)
+    for parameter in model.parameters():
+        (parameter * 1.0).sum().backward()  # type: ignore[no-untyped-call]
+    watched = [weakref.ref(thing) for thing in (model, master, next(iter(master.gradients.values())))]
+    del model, master
+    gc.collect()
+    assert [thing() for thing in watched] == [None, None, None]
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing(tiny_model: MakeModel) -> None:

@@ -169,9 +169,9 @@ os._exit(0)
     async def check(provider: DockerProvider) -> None:
         sandbox = await provider.create(SandboxSpec(name="python"))
         result = await sandbox.exec([provider.python, "-I", "-c", script], timeout_seconds=20.0)
-        assert result.exit_code == 137, result
         if await sandbox.alive():
-            return  # They ended each other before the sweep came.
+            return  # They ended each other before the sweep came; the first may have been quick enough to end well.
+        assert result.exit_code == 137, result
         assert (await sandbox.exec(["true"], timeout_seconds=5.0)).exit_code == 137
         with pytest.raises(PermissionError):
             await sandbox.get("a", max_bytes=10)

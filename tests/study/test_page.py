@@ -50,10 +50,23 @@ def test_figures_differences_and_costs(tmp_path: Path) -> None:
     # g differs by 1/2 with both seeds, f not at all: 25 points; of two seeds no p is below 2/4.
     assert "| full less warmup | 2 | +25.0 [+0.0, +50.0] | 0.5000 | 0.5000 |" in text
     # 2,000 tokens, 3,600 and 1,800 seconds for 25 points
-    assert "| full | 5 | 1,000 | 1,000 | 40 | 1.00 | 0.50 | +25.0 | 80 | 144 | 72 |" in text
+    assert "| full | 0 | 5 | 1,000 | 1,000 | 40 | 1.00 | 0.50 | +25.0 | 80 | 144 | 72 |" in text
     assert "The test tasks were not opened." in text
     assert "| full-0 | abababababababab | cdcdcdcdcdcdcdcd | cores 2, processor x |" in text
     assert page.write(tmp_path / "results").read_text() == text
+
+
+def test_bugs_unlike_the_warm_up_s_are_told_apart(tmp_path: Path) -> None:
+    study = read(written(tmp_path))
+    results.describe(study)
+    one = row("full", 0, 2)
+    one["looked"]["endpoint" + results.UNLIKE] = {"counts": {"g": {"b": [4, 2]}}, "valid": [0, 0], "seconds": 1.0}
+    results.put(results.path_of(study, name="full-0", dev=False), one)
+    results.put(results.path_of(study, name="warmup-0", dev=False), row("warmup", 0, 0))
+    text = page.page(tmp_path / "results")
+    assert "| bugs that are no procedural mutation | of | pass@1 | pass@4 |" in text
+    assert "| full | 1 | 50.0 [50.0, 50.0] | 100.0 [100.0, 100.0] |" in text
+    assert "| warmup | 0 |  |  |" in text
 
 
 def test_a_page_without_results(tmp_path: Path) -> None:

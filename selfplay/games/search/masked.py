@@ -60,9 +60,9 @@ def tagged(answer: str) -> str:
     return f"<answer>{answer}</answer>"
 
 
-def masks_of(index: int, *, each: int = EACH) -> int:
+def masks_of(index: int, *, each: int = EACH, most: int = MOST) -> int:
     """How many masks example number `index` has, where a sentence allows it."""
-    return min(MOST, 1 + index // each)
+    return min(most, 1 + index // each)
 
 
 def examples(
@@ -75,6 +75,7 @@ def examples(
     count: int,
     form: Form = tagged,
     each: int = EACH,
+    most: int = MOST,
     beside: Beside | None = None,
     shown: int = SHOWN,
 ) -> list[Example]:
@@ -87,12 +88,13 @@ def examples(
         seed: Keys every draw.
         form: How an answer is handed over.
         each: Examples of each number of masks.
+        most: Masks of an example; one where play asks for one, else a longer warm-up teaches another form.
         beside: What else is given with a passage, by its id, before others are drawn: what a search finds beside it.
         shown: Passages that are given.
     """
     made: list[Example] = []
     for index in range(first, first + count):
-        found = _example(passages, key=(seed, index), masks=masks_of(index, each=each))
+        found = _example(passages, key=(seed, index), masks=masks_of(index, each=each, most=most))
         if found is None:
             continue
         passage, task = found

@@ -1,8 +1,8 @@
 """Warm-up examples of the single-turn form: a sentence with a blank is written for an answer, and filled in. Pure.
 
 What is covered: an example of either role, by turns, as a function of (seed, index). The proposer's reply is a cloze of
-its answer's own sentence (`cloze`), so that what it learns first passes every rule; the solver fills in masked spans of
-a passage that is given among others (`masked`).
+its answer's own sentence (`cloze`), so that what it learns first passes every rule; the solver fills in a masked span,
+one as in play, of a passage that is given among others (`masked`).
 
 Not here: which seeds may be used (`game`), training (`warmup`).
 """
@@ -44,6 +44,7 @@ def practice(
         seed=seed,
         count=1,
         form=str,
+        most=1,
         beside=beside,
         shown=max(map(len, given.values()), default=1),
     )

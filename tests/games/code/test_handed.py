@@ -48,8 +48,10 @@ def tree(repository: Repository, files: dict[str, bytes | None], tmp_path: Path)
 
 
 def unpacked(path: Path, folder: Path) -> Path:
+    # note: Debian 12's own Python, 3.11.2, has no filters; later ones want one to be named.
+    how = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(path) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extractall(folder, **how)  # type: ignore[arg-type]
     return folder
 
 

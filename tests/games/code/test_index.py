@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
 import json
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,47 +12,35 @@ import pytest
 
 from selfplay.errors import NotReady
 from selfplay.games.code import index
+from tests.http_here import Handler, listening
 
 CONTENT = b"an archive"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Index(Handler):
     """An index: `/html/` speaks PEP 503, `/json/` PEP 691, `/lies/` states a wrong digest."""
 
     def do_GET(self) -> None:
         _, kind, name, *rest = self.path.split("/")
         if rest == ["pkg-1.0.tar.gz"]:
-            self.answer("application/gzip", CONTENT)
+            self.answer(200, CONTENT, kind="application/gzip")
         elif name != "a-pkg":
             self.send_error(404)
         elif kind == "json":
             file = {"filename": "a_pkg-1.0.tar.gz", "url": "pkg-1.0.tar.gz", "hashes": {"sha256": SHA256}}
-            self.answer("application/vnd.pypi.simple.v1+json", json.dumps({"files": [file]}).encode())
+            self.answer(200, json.dumps({"files": [file]}).encode(), kind="application/vnd.pypi.simple.v1+json")
         else:
             sha256 = SHA256 if kind == "html" else "0" * 64
             href = f"pkg-1.0.tar.gz#sha256={sha256}".replace("pkg-1.0", "../a-pkg/a_pkg-1.0")
-            self.answer("text/html", f'<a href="{href}">x</a><a href="a_pkg-0.9-py3-none-any.whl">w</a>'.encode())
-
-    def answer(self, kind: str, content: bytes) -> None:
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+            text = f'<a href="{href}">x</a><a href="a_pkg-0.9-py3-none-any.whl">w</a>'
+            self.answer(200, text.encode(), kind="text/html")
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with listening(Index) as found:
+        yield found
 
 
 def test_both_forms_of_the_simple_api(address: str) -> None:

@@ -409,6 +409,9 @@ def test_warm_up_examples_teach_both_roles_what_the_game_then_takes() -> None:
                 assert seed.split == "train"
                 found = await one.mint(await played(one, seed, [example.replies[0]]), seed)
                 assert found.verdict.valid or found.verdict.reason == "truncated", found.verdict.why
+        late = one.examples(seed=0, first=6000, count=6)
+        both = ([e.prompt.count("____") for e in some if e.role == "search_solver_short"] for some in (examples, late))
+        assert set(next(both)) == set(next(both)), "one blank, as in play, however long it takes"
 
     run(check, tools=False)
     run(check, tools=False, options=replace(NO_CHECKS, cloze=True))
