@@ -32,6 +32,7 @@ from selfplay.ledger import Ledger, Reader, check, files
 from selfplay.mix import mixture
 from selfplay.parts import waiting
 from selfplay.plan import plan, refuse_hidden
+from selfplay.policy import Opens
 from selfplay.project import Project
 from selfplay.rollout import Player
 from selfplay.stages import Clock, Interrupted, Pools
@@ -98,8 +99,8 @@ def execute(
         raise
 
 
-def _lost(ledger: Ledger, observe: Observer, text: str) -> None:
-    ledger.append_alarm(level="warning", code="learner_lost", message=text)
+def _lost(ledger: Ledger, observe: Observer, text: str, *, code: str = "learner_lost") -> None:
+    ledger.append_alarm(level="warning", code=code, message=text)
     observe(parts.lost(text))
 
 
@@ -230,8 +231,12 @@ async def assemble(
         model = await asyncio.get_running_loop().run_in_executor(torch_thread, job)
         stack.callback(model.close)
         note = partial(_note, observe)
-        policy = parts.policy(config, model, torch_thread, say=note)
+        lost = partial(_lost, ledger, observe, code="engine_lost")
+        policy = parts.policy(config, model, torch_thread, say=note, alarm=lost)
         stack.push_async_callback(policy.aclose)
+        if isinstance(policy, Opens):
+            observe(waiting("model", "engines on the cluster"))
+            await policy.open()
         if isinstance(game, AsksPolicy):
             game.bind(policy, seed=config.run.seed)
         settings = settings_of(config, players)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from selfplay import elsewhere
 from selfplay.alarms import Watch, known
 from selfplay.cache import cache_folder
 from selfplay.config import Config
@@ -47,6 +48,7 @@ from selfplay.samplers import policy as policy
 from selfplay.types import Role, digest
 
 if TYPE_CHECKING:
+    from selfplay.doors.tinker import TinkerLearner
     from selfplay.learner.options import Options
     from selfplay.learner.ranks import Build, Ranked
     from selfplay.learner.ranks_world import World
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 class Model:
     """The learner, its tokenizer, and where the weights come from."""
 
-    trainer: Trainer | Ranked | Spectator
+    trainer: Trainer | Ranked | Spectator | TinkerLearner
     tokenizer: Tokenizer
     origin: str
 
@@ -88,6 +90,12 @@ def learner(config: Config, players: Players) -> Model:
     if config.policy.backend == "openai":
         watching, tokenizer = spectator(config)
         return Model(trainer=watching, tokenizer=tokenizer, origin="weights of the endpoint's own")
+    if config.policy.backend == "tinker":
+        from selfplay.doors import tinker
+
+        options = _options(config, players, device="cpu", limit_mb=0.0)
+        there, tokenizer = tinker.learner(config, options, temperature=players.temperature)
+        return Model(trainer=there, tokenizer=tokenizer, origin=f"adapters at the Tinker server {there.service.url}")
     device = device_for(ranks=config.learner.ranks)
     if config.policy.model == TOY:
         options = _options(config, players, device=device, limit_mb=_limit_mb(config, None, room_mb(device)))
@@ -169,11 +177,17 @@ def _options(config: Config, players: Players, *, device: str, limit_mb: float) 
         horizon=players.horizon,
         token_budget=config.learner.token_budget,
         memory_mb=limit_mb / config.learner.ranks,
-        sampler_rows=config.policy.max_rows,
+        sampler_rows=sampler_rows(config),
         threads=threads_of(config),
         device=device,
         ranks=config.learner.ranks,
     )
+
+
+def sampler_rows(config: Config) -> int:
+    """Most replies that a sampler in the learner's process has in flight; 0 where there is none."""
+    here = config.policy.backend == "local" and not elsewhere.engines(config)
+    return config.policy.max_rows if here else 0
 
 
 def own_adapters(config: Config, players: Players) -> tuple[str, ...]:
@@ -228,7 +242,7 @@ def forecast_of(config: Config, players: Players, shape: memory.Shape) -> foreca
         optimizer=config.learner.optimizer,
         lora_rank=config.learner.lora_rank * max(1, len(own_adapters(config, players))),
         reference=config.learner.kl > 0.0,
-        rows=config.policy.max_rows,
+        rows=sampler_rows(config),
     )
     seeds, play, trained = config.curriculum.seeds, config.play, players.trained(config.roles.train)
     groups = [

@@ -83,7 +83,9 @@ def _play(config: Config, project: Project, players: parts.Players) -> Iterator[
     yield PlanRow(section="play", name="sampler", value=sampler.words, note=f"guarantees {sampler.guarantees}")
     yield PlanRow(section="play", name="staleness", value=_staleness(config), note="run.staleness")
     if (wanted := parts.wanted_of(config)) is not None:
-        value = f"Ray: {wanted.nodes.sandboxes} sandbox actors, {wanted.ranks - 1} learner ranks beside the driver's"
+        engines = f"{wanted.nodes.engines} engines, " if wanted.nodes.engines else ""
+        others = f"{wanted.ranks - 1} learner ranks beside the driver's"
+        value = f"Ray: {wanted.nodes.sandboxes} sandbox actors, {engines}{others}"
         yield PlanRow(section="play", name="cluster", value=value, note="run.cluster")
     parts.chooser(config, players)
     options = ", ".join(f"{name} = {value}" for name, value in config.curriculum.options.items())
@@ -245,8 +247,8 @@ def _learning(config: Config, players: parts.Players) -> Iterator[PlanRow]:
 
 def _memory(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     """The peak by component; refuses what cannot fit."""
-    if config.policy.backend == "openai":
-        yield PlanRow(section="memory", name="in all", value=f"{FLOOR_MB} MB", note="no weights: the endpoint has them")
+    if config.policy.backend in ("openai", "tinker"):
+        yield PlanRow(section="memory", name="in all", value=f"{FLOOR_MB} MB", note="no weights: the server has them")
         return
     if config.policy.backend == "vllm":
         value = f"the weights once more and {samplers.engine_gb(config):g} GiB for keys and values"

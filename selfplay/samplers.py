@@ -3,6 +3,9 @@
     local    the learner's own weights in memory      trains; guarantees A, B, and C on the processor
     vllm     a copy of them in an engine's process    trains; guarantees A, B
     openai   an endpoint's weights                    collects and evaluates; guarantee A
+    tinker   those of a learner at a server           trains there; guarantee A
+
+The first two are beside the learner, or on the nodes of a cluster (`elsewhere`).
 
 Not here: the policies themselves (`policy`), the other parts of a run (`parts`).
 """
@@ -13,10 +16,9 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import fields
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from selfplay import ahead
+from selfplay import ahead, elsewhere
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.errors import NotReady, UserError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from selfplay.parts import Model
     from selfplay.policy import Policy, Tokenizer
     from selfplay.policy.handover import Outgoing
+    from selfplay.policy.vllm_setup import Options
 
 T = TypeVar("T")
 
@@ -78,11 +81,15 @@ def check(config: Config) -> Sampler:
     name, options = config.policy.backend, config.policy.options
     corrected = correction(config) is not None
     _refuse_adapters(config)
-    ahead.refuse(config.run.staleness, shares_weights=name == "local", corrected=corrected or name == "openai")
+    elsewhere.refuse(config)
+    shares = name == "local" and not elsewhere.engines(config)
+    ahead.refuse(config.run.staleness, shares_weights=shares, corrected=corrected or name == "openai")
     if name == "vllm":
         from selfplay.policy import vllm_setup
 
-        given = constants(vllm_setup.Options, options, backend=name)
+        given = _options(config)
+        if elsewhere.engines(config):
+            return Sampler(words=elsewhere.vllm_words(config, given), guarantees="A, B")
         if given.sleep and config.run.staleness:
             raise UserError(
                 "policy.options sets sleep, and run.staleness plays steps ahead: engines would sample while they sleep",
@@ -96,6 +103,10 @@ def check(config: Config) -> Sampler:
     if name == "openai":
         endpoint = _endpoint(config)
         return Sampler(words=f"{endpoint.model} at {endpoint.url}; nothing is learnt", guarantees="A")
+    if name == "tinker":
+        from selfplay.doors import tinker_client
+
+        return Sampler(words=tinker_client.check(config), guarantees="A")
     if options:
         raise UserError(
             f"policy.options is set ({', '.join(options)}), and policy.backend `local` has no constants",
@@ -103,7 +114,8 @@ def check(config: Config) -> Sampler:
         )
     # note: on a card what else is in flight moves the last bits, as with vLLM.
     kept = "A, B" if cards.learner_has_one(ranks=config.learner.ranks) else "A, B, C"
-    return Sampler(words="the learner's own weights, in memory", guarantees=kept)
+    words = elsewhere.local_words(config) or "the learner's own weights, in memory"
+    return Sampler(words=words, guarantees=kept)
 
 
 def _refuse_adapters(config: Config) -> None:
@@ -134,38 +146,51 @@ def planned(config: Config) -> Sampler:
     try:
         return check(config)
     except NotReady as error:
-        return Sampler(words=f"not ready here: {error.message}", guarantees="A, B")
+        kept = "A" if config.policy.backend == "tinker" else "A, B"
+        return Sampler(words=f"not ready here: {error.message}", guarantees=kept)
 
 
 def engine_gb(config: Config) -> float:
     """Memory for keys and values of a vLLM engine, in GiB."""
-    from selfplay.policy.vllm_setup import Options
-
-    return constants(Options, config.policy.options, backend="vllm").kv_gb
+    return _options(config).kv_gb
 
 
 def engine_mb(config: Config, *, weights_mb: float) -> float:
     """What an engine takes of the learner's card while the learner works, in MB; asleep, what vLLM itself keeps."""
-    from selfplay.policy.vllm_setup import Options
-
-    if config.policy.backend != "vllm":
+    if config.policy.backend != "vllm" or elsewhere.engines(config):
         return 0.0
-    given = constants(Options, config.policy.options, backend="vllm")
+    given = _options(config)
     if not cards.shared(given.cards):
         return 0.0
     return cards.ENGINE_MB + (0.0 if given.sleep else weights_mb + given.kv_gb * _GIB_MB)
+
+
+def _options(config: Config) -> Options:
+    """Of vLLM."""
+    from selfplay.policy.vllm_setup import Options
+
+    return constants(Options, config.policy.options, backend="vllm")
 
 
 def correction(config: Config) -> str | None:
     """Importance weights of the loss: truncated ones by default where the sampler has a copy of the weights."""
     asked = config.learner.correction
     if asked == "auto":
-        return "token_truncated" if config.policy.backend == "vllm" or config.run.staleness else None
+        return "token_truncated" if config.policy.backend in ("vllm", "tinker") or config.run.staleness else None
     return None if asked == "none" else asked
 
 
-def policy(config: Config, model: Model, torch_thread: Executor, *, say: Callable[[str], None] | None = None) -> Policy:
-    """The sampler of the learner's weights, or of an endpoint's; `say` is told what a person should know.
+def policy(
+    config: Config,
+    model: Model,
+    torch_thread: Executor,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+    alarm: Callable[[str], None] = lambda text: None,
+) -> Policy:
+    """The sampler of the learner's weights, or of an endpoint's.
+
+    `say` is told what a person should know, `alarm` of engines on other machines that are lost.
 
     Raises:
         UserError, NotReady: as `check`.
@@ -173,26 +198,30 @@ def policy(config: Config, model: Model, torch_thread: Executor, *, say: Callabl
     if config.policy.backend == "openai":
         return _openai(config, model.tokenizer)
     trainer: Any = model.trainer
-    if config.policy.backend == "vllm":
-        return _vllm(config, trainer, model.tokenizer, torch_thread, say=say or (lambda text: None))
-    from selfplay.policy.local import LocalPolicy
+    if config.policy.backend == "tinker":
+        from selfplay.doors import tinker_policy
 
-    def local(begin: Callable[[], None] | None = None) -> LocalPolicy:
-        return LocalPolicy(
-            trainer.model,
-            model.tokenizer,
-            version=lambda: trainer.policy_version,
-            executor=torch_thread,
-            max_rows=config.policy.max_rows,
-            begin=begin,
+        return tinker_policy.policy(config, trainer, model.tokenizer, torch_thread)
+    vllm = config.policy.backend == "vllm"
+    if elsewhere.engines(config):
+        there = (_options(config), outgoing(trainer, rank=config.learner.lora_rank)) if vllm else None
+        return elsewhere.policy(
+            config, trainer, model.tokenizer, executor=torch_thread, context=CONTEXT, vllm=there, say=say, alarm=alarm
         )
-
-    if not config.learner.lora_per_role:
-        return local()
+    if vllm:
+        return _vllm(config, trainer, model.tokenizer, torch_thread, say=say)
     from selfplay.learner.lora import speak_as
-    from selfplay.policy.by_role import ByRole
+    from selfplay.policy.by_role import sampler
 
-    return ByRole({role: local(partial(speak_as, trainer.model, role)) for role in trainer.options.lora_roles})
+    return sampler(
+        trainer.model,
+        model.tokenizer,
+        roles=trainer.options.lora_roles if config.learner.lora_per_role else (),
+        speak_as=speak_as,
+        version=lambda: trainer.policy_version,
+        executor=torch_thread,
+        max_rows=config.policy.max_rows,
+    )
 
 
 def _vllm(
@@ -200,7 +229,6 @@ def _vllm(
 ) -> Policy:
     from selfplay.policy.handover import Handover
     from selfplay.policy.vllm import VLLMPolicy
-    from selfplay.policy.vllm_setup import Options
 
     shape = _text_config(trainer)
     return VLLMPolicy(
@@ -213,7 +241,7 @@ def _vllm(
         dtype=config.learner.dtype,
         max_rows=config.policy.max_rows,
         threads=config.policy.threads or os.cpu_count() or 1,
-        options=constants(Options, config.policy.options, backend="vllm"),
+        options=_options(config),
         say=say,
     )
 

@@ -3,7 +3,8 @@
 Where there are cards the learner has the first (`learner.placing`) and an engine each of the others; on a single one an
 engine has to sleep while the learner works where both do not fit. Without cards, learner and engine share the machine's
 memory; a learner of several processes is there too, and the engines have all cards. The learner's part is
-`learner.forecast`'s; an engine has the weights once more, keys and values, and what vLLM itself takes.
+`learner.forecast`'s; an engine has the weights once more, keys and values, and what vLLM itself takes. Engines on the
+nodes of a cluster are not planned: what the nodes have is seen there.
 
 Picked are: engines (`policy.options.replicas`), the room of each for keys and values (`kv_gb`), the largest micro-batch
 (`learner.token_budget`), sleep mode. They are said, never set: what a run does stands in its settings.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from selfplay import parts
+from selfplay import elsewhere, parts
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.config.scales import ORIGIN, SCALES
@@ -54,7 +55,7 @@ class Needs:
     learner: Callable[[int, float], Mapping[str, float]]
     """(token budget, limit in MB) -> MB by kind, activations among them, without a sampler's cache."""
     engine_mb: float
-    """Of an engine without its keys and values; 0: the sampler shares the learner's weights."""
+    """Of an engine without its keys and values; 0: the sampler shares the learner's weights, or is elsewhere."""
     weights_mb: float
     """Of them the weights."""
     keys_mb: float
@@ -81,7 +82,7 @@ class Sizes:
 
     loads: tuple[Load, ...]
     replicas: int
-    """Engines; 0: the sampler shares the learner's weights."""
+    """Engines here; 0: the sampler shares the learner's weights, or is elsewhere."""
     keys_mb: float
     """For keys and values, an engine (or the sampler's cache)."""
     token_budget: int
@@ -93,7 +94,7 @@ class Sizes:
 def devices(config: Config) -> tuple[Device, ...]:
     """Where the learner is, then where only engines are."""
     own = Device(name="memory", limit_mb=memory.limit_mb(config.learner.memory_mb))
-    there, engines = on_cards(), config.policy.backend == "vllm"
+    there, engines = on_cards(), config.policy.backend == "vllm" and not elsewhere.engines(config)
     if there and learner_has_one(ranks=config.learner.ranks):
         first = replace(there[0], limit_mb=memory.limit_mb(config.learner.memory_mb, card_mb=there[0].limit_mb))
         return (first, *there[1:]) if engines else (first,)
@@ -175,15 +176,16 @@ def needs_of(config: Config, players: parts.Players) -> Needs | None:
         return None
     size = memory.SIZES[config.learner.dtype]
     weights, copied = size * shape.parameters / memory.MB, config.policy.backend == "vllm"
+    away = elsewhere.engines(config) > 0
     longest = max(role.sampling.max_tokens for role in players.everybody)
     tokens = config.policy.max_rows * min(shape.context, _PROMPT + longest)
     if not copied:
         tokens = min(tokens, memory.CACHE_TOKENS)
     return Needs(
         learner=lambda budget, limit: _learner(config, players, shape, budget=budget, limit_mb=limit),
-        engine_mb=weights + ENGINE_MB if copied else 0.0,
+        engine_mb=weights + ENGINE_MB if copied and not away else 0.0,
         weights_mb=weights,
-        keys_mb=tokens * 2 * shape.layers * shape.kv_heads * shape.head_size * size / memory.MB,
+        keys_mb=0.0 if away else tokens * 2 * shape.layers * shape.kv_heads * shape.head_size * size / memory.MB,
     )
 
 
@@ -225,7 +227,7 @@ def rows(config: Config, players: parts.Players) -> Iterator[PlanRow]:
         scale = SCALES[used.removeprefix(ORIGIN)]
         note = "" if scale.tested else "untested: no such machine has run it"
         yield PlanRow(section="sizing", name=used.removeprefix("--"), value=scale.words, note=note)
-    needs = needs_of(config, players) if config.policy.backend != "openai" else None
+    needs = needs_of(config, players) if config.policy.backend not in ("openai", "tinker") else None
     if needs is None:
         return
     found = pick(needs, devices(config))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.http_here import Handler, listening
 
 Answer = tuple[int, Any]
 
@@ -30,30 +30,15 @@ class Served:
 def serving(reply: Callable[[dict[str, Any]], Answer], *, path: str = "/v1/completions") -> Iterator[Served]:
     served = Served()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Asked(Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             served.asked.append(body)
             served.keys.append(self.headers.get("Authorization"))
             status, answer = served.first.pop(0) if served.first else reply(body)
             status, answer = (404, {}) if self.path != path else (status, answer)
-            data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.answer(status, (answer if isinstance(answer, str) else json.dumps(answer)).encode())
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    served.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    try:
+    with listening(Asked) as address:
+        served.url = f"{address}/v1"
         yield served
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

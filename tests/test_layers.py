@@ -38,6 +38,7 @@ LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "p
     "control",
     "seat",
     "samplers",
+    "elsewhere",
     "sizing",
     "doors",
     "exports",
@@ -63,7 +64,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "tools": GROUND | {"cache", "retrieval", "sandbox"},
     "learner": GROUND | {"policy"},
     "rollout": GROUND | {"policy", "sandbox", "learner", "retrieval", "tools"},
-    "cluster": GROUND | {"cache", "sandbox", "learner"},
+    "cluster": GROUND | {"cache", "policy", "sandbox", "learner"},
     "games": GROUND | {"cache", "policy", "sandbox", "learner", "retrieval", "rollout", "tools"},
 }
 """What each part may import of the package, DESIGN's arrows; parts that are not named are the loop's or the top's."""

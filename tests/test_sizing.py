@@ -160,6 +160,22 @@ def test_a_plan_says_what_fits_and_that_a_scale_is_untested(
     assert "verdict" not in asked, "the toy model has no sizes"
 
 
+@pytest.mark.parametrize("backend", ["local", "vllm"])
+def test_engines_on_a_cluster_take_nothing_here(backend: str, large: Path, project: Project) -> None:
+    sets = [f"policy.model={large}", f"policy.backend={backend}"]
+    found = {}
+    for engines in (0, 2):
+        more = [*sets, f"run.cluster={{sandboxes = 2, engines = {engines}}}"]
+        config = configs.load("quickstart", project=project, scale="ray", sets=more, environ={})
+        needs = sizing.needs_of(config, parts.roles(config, project))
+        assert needs is not None
+        found[engines] = needs
+        rows = {row.name for row in plan(config, project) if row.section == "memory"}
+        assert ("sampler's cache" in rows) == (backend == "local" and not engines)
+    assert found[0].keys_mb > 0.0
+    assert (found[2].keys_mb, found[2].engine_mb) == (0.0, 0.0)
+
+
 def test_a_scale_lies_between_the_preset_and_what_is_typed(project: Project) -> None:
     config = configs.load("demo", project=project, scale="smoke", sets=["play.attempts=3"], environ={})
     assert (config.run.steps, config.play.attempts, config.policy.model) == (1, 3, "toy")

@@ -99,7 +99,16 @@ def checks(session: Session) -> Iterator[Check]:
     yield from _disk(session)
     yield _model()
     yield from _sampling(session)
+    yield from _cluster()
     yield from _sandboxes(session)
+
+
+def _cluster() -> Iterator[Check]:
+    """Ray, where it is installed or named; a run without a cluster does not want it."""
+    from selfplay.cluster import looking
+
+    for line in looking.lines(os.environ):
+        yield Check(name=line.name, verdict="ok" if line.good else "warning", what=line.what, fix=line.fix)
 
 
 def _python() -> Check:

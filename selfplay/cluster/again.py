@@ -1,7 +1,9 @@
 """A launch that begins anew where the learner is lost: the last save, the recorded updates, then what is owed.
 
-What was sampled or decided and not recorded is sampled or decided again, as after a kill. Not here: how a run comes
-back (`resume`), who notices (`learner.ranks`).
+What was sampled or decided and not recorded is sampled or decided again, as after a kill. Where the cluster itself is
+lost, nothing is begun anew.
+
+Not here: how a run comes back (`resume`), who notices (`learner.ranks`, `silence`, `head`).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from selfplay.cluster import Wanted
+from selfplay.cluster import Wanted, joining
 
 T = TypeVar("T")
 
@@ -20,6 +22,7 @@ def launched(play: Callable[[], Coroutine[Any, Any, T]], wanted: Wanted | None, 
 
     Raises:
         LearnerLost: it was lost once more.
+        NotReady: the cluster was lost.
     """
     if wanted is None:
         return asyncio.run(play())
@@ -29,6 +32,8 @@ def launched(play: Callable[[], Coroutine[Any, Any, T]], wanted: Wanted | None, 
         try:
             return asyncio.run(play())
         except LearnerLost as error:
+            if (gone := joining.lost()) is not None:
+                raise gone from None
             if not left:
                 raise
             tell(f"{error.message}; begun anew from the last save and the ledger, at most {left} more times")

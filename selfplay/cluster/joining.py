@@ -2,8 +2,9 @@
 
 Whoever needs the cluster joins and leaves; Ray is told once, at the first and at the last. What does not fit is said
 before an actor is made: Ray absent or of another version, an address where nobody answers, fewer resources than asked.
+Whoever joined is told when the cluster's head is lost.
 
-Not here: actors (`sandboxes`, `ranks`).
+Not here: actors (`sandboxes`, `ranks`), how the head is looked at (`head`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import contextlib
 import importlib.util
 import logging
 import os
-import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from selfplay.cluster import RESOURCE
+from selfplay.cluster import ENGINE_RESOURCE, RESOURCE
+from selfplay.cluster.head import Told, Watch, reach
 from selfplay.errors import NotReady
 
 ADDRESS = "RAY_ADDRESS"
@@ -26,41 +27,57 @@ OBJECTS = 80 << 20
 """Bytes of shared memory of a cluster that is started here: archives and batches pass through it."""
 TRIES = 2
 """Of starting it: a node whose agents are not there in 15 seconds ends itself; a loaded machine is enough."""
+LESS = {RESOURCE: "-s 'run.cluster={sandboxes = N}'", ENGINE_RESOURCE: "-s 'run.cluster={engines = N}'"}
+"""How to ask for less of a place."""
 _ANSWER_SECONDS = 5.0
 
 _lock = threading.Lock()
 _keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
 """Ray's processes end with the thread that started them, and on the main thread Ray would take SIGTERM for itself."""
 _joined = 0
+_head: Watch | None = None
+"""Of the cluster that was joined last."""
 
 
-def join(whole: Mapping[str, float], *, part: str) -> None:
+def join(whole: Mapping[str, float], *, part: str, told: Told | None = None) -> None:
     """Be part of a cluster that has as much of the resource `part` as `whole` says; `leave` once it is not needed.
 
-    A cluster of this machine alone is given the `whole` by the first to join.
+    A cluster of this machine alone is given the `whole` by the first to join. `told` is called if its head is lost.
 
     Raises:
         NotReady: there is no such cluster; the sentence says why.
     """
-    global _joined
+    global _joined, _head
     with _lock:
         if not _joined:
-            _keeper.submit(_connect, whole).result()
+            _head = _keeper.submit(_connect, whole).result()
         _joined += 1
+        assert _head is not None, "it was joined"
+        if told is not None:
+            _head.tell(told)
     try:
         _refuse_small(part, whole[part])
     except BaseException:
-        leave()
+        leave(told)
         raise
 
 
-def leave() -> None:
+def leave(told: Told | None = None) -> None:
     """Not need the cluster any more: the last to leave disconnects, and stops what was started here."""
     global _joined
     with _lock:
+        assert _head is not None, "it was joined"
+        if told is not None:
+            _head.forget(told)
         _joined -= 1
         if not _joined:
+            _head.close()
             _keeper.submit(_disconnect).result()
+
+
+def lost() -> NotReady | None:
+    """Why the cluster that was joined last is no more; None where it is, or was left before."""
+    return None if _head is None else _head.lost
 
 
 def _disconnect() -> None:
@@ -69,17 +86,17 @@ def _disconnect() -> None:
     ray.shutdown()
 
 
-def _connect(whole: Mapping[str, float]) -> None:
+def _connect(whole: Mapping[str, float]) -> Watch:
     if importlib.util.find_spec("ray") is None:
         raise NotReady("run.cluster asks for Ray, and it is not installed", hint=INSTALL)
     address = os.environ.get(ADDRESS, "")
     if address:
-        _refuse_silent(address)
+        refuse_silent(address)
     import ray
 
     own = {
         "num_cpus": whole["CPU"],
-        "resources": {RESOURCE: whole[RESOURCE]},
+        "resources": {name: number for name, number in whole.items() if name != "CPU"},
         "object_store_memory": OBJECTS,
         "include_dashboard": False,
     }
@@ -91,13 +108,15 @@ def _connect(whole: Mapping[str, float]) -> None:
             with contextlib.suppress(Exception):
                 ray.shutdown()
             if not left:
-                raise _unconnected(address, error) from error
+                raise unconnected(address, str(error)) from error
         else:
-            return
+            return Watch(ray.get_runtime_context().gcs_address)
+    raise AssertionError("the last try returns or raises")
 
 
-def _unconnected(address: str, error: Exception) -> NotReady:
-    said = " ".join(str(error).split())[:300]
+def unconnected(address: str, said: str) -> NotReady:
+    """What Ray said where it took no driver, or, without an address, started no cluster."""
+    said = " ".join(said.split())[:300]
     if "ersion mismatch" in said:
         return NotReady(f"the Ray cluster at {address} is of another version: {said}", hint=INSTALL)
     if address:
@@ -108,20 +127,20 @@ def _unconnected(address: str, error: Exception) -> NotReady:
     return NotReady(f"no Ray cluster could be started on this machine: {said}", hint="see /tmp/ray/session_latest/logs")
 
 
-def _refuse_silent(address: str) -> None:
+def refuse_silent(address: str) -> None:
     """Ray itself waits for minutes, and then ends the process.
 
     Raises:
         NotReady: nobody answers at `address`.
     """
-    host, colon, port = address.rpartition(":")
+    _, colon, port = address.rpartition(":")
     if address in ("auto", "local") or "://" in address or not colon or not port.isdecimal():
         raise NotReady(
             f"{ADDRESS} is `{address}`, and the address of a cluster's head is asked for",
             hint=f"export {ADDRESS}=HOST:6379, or unset it",
         )
     try:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+        reach(address, seconds=_ANSWER_SECONDS)
     except (OSError, OverflowError) as error:
         raise NotReady(
             f"no Ray cluster answers at {address} ({ADDRESS}): {error}",
@@ -134,8 +153,8 @@ def _refuse_small(name: str, asked: float) -> None:
 
     found = ray.cluster_resources().get(name, 0)
     if found < asked:
-        more = f"--resources='{{\"{RESOURCE}\": 1}}'" if name == RESOURCE else "--num-cpus=N"
-        less = "-s 'run.cluster={sandboxes = N}'" if name == RESOURCE else "-s learner.ranks=N -s policy.threads=N"
+        more = "--num-cpus=N" if name == "CPU" else f"--resources='{{\"{name}\": 1}}'"
+        less = LESS.get(name, "-s learner.ranks=N -s policy.threads=N")
         raise NotReady(
             f"the Ray cluster has {found:g} of `{name}`, and {asked:g} are asked for",
             hint=f"add a node: ray start --address=HOST:6379 {more}; or ask for less: {less}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import selfplay
+from selfplay.cluster.connections import End, ends
 from selfplay.errors import SelfplayError
 from selfplay.sandbox import Sandbox, SandboxCapabilities, SandboxInfraError, SandboxProvider, SandboxSpec, Served
 from selfplay.sandbox.wheels import Wheel
@@ -30,6 +32,8 @@ from selfplay.types import record
 EXPECTED = (SelfplayError, FileNotFoundError, PermissionError, ValueError)
 """What the sandbox seam raises; it is carried over as a value."""
 
+ROOM_BYTES = 1 << 20
+"""A disk with less than this is full."""
 
 _numbers = itertools.count()
 
@@ -141,6 +145,8 @@ class SandboxNode:
         if method == "diff":
             words = (self._path(words[0]),)
         answer = await getattr(found, method)(*words, **named)
+        if method == "exec":
+            self._refuse_full()
         if method == "close":
             self._sandboxes.pop(sandbox, None)
         if method != "serve":
@@ -151,7 +157,9 @@ class SandboxNode:
 
     async def ask(self, served: int, line: bytes, **named: Any) -> bytes:
         """A line to a served process, and its answer."""
-        return await self._served[served].ask(line, **named)
+        answer = await self._served[served].ask(line, **named)
+        self._refuse_full()
+        return answer
 
     async def end(self, served: int) -> None:
         """Close a served process."""
@@ -160,6 +168,19 @@ class SandboxNode:
     async def overall(self, method: str, **named: Any) -> Any:
         """A method of the provider: its value."""
         return await getattr(self._whole, method)(**named)
+
+    def _refuse_full(self) -> None:
+        """A command of a sandbox without walls may have failed because of the node's disk, and nobody could tell.
+
+        Raises:
+            SandboxInfraError: the disk is full.
+        """
+        if self._whole.capabilities.isolated:
+            # note: what such a sandbox writes lies in memory, within its own bounds.
+            return
+        folder = tempfile.gettempdir()
+        if shutil.disk_usage(folder).free < ROOM_BYTES:
+            raise SandboxInfraError(f"the disk of {socket.gethostname()} is full ({folder})")
 
     @property
     def _whole(self) -> SandboxProvider:
@@ -185,12 +206,17 @@ class RankNode:
 
         return selfplay.__version__, os.getpid()
 
-    def meet(self, host: str, port: int, *, rank: int, size: int) -> None:
-        """Meet the others where rank 0 listens."""
+    def alive(self) -> set[End]:
+        """A sign of life, on a thread that does nothing else; what this process's connections are known by."""
+        return ends()
+
+    def meet(self, host: str, port: int, *, rank: int, size: int) -> set[End]:
+        """Meet the others where rank 0 listens; what this process's connections are known by then."""
         from selfplay.learner.ranks_worker import Work
         from selfplay.learner.ranks_world import World
 
         self._work = Work(World.follow(host, port, rank=rank, size=size))
+        return ends()
 
     def do(self, name: str, words: Sequence[Any], named: Mapping[str, Any]) -> str | None:
         """See `Work.do`; what fails on this rank alone ends the process at once: others wait for its part of a sum."""

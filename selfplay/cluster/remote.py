@@ -1,7 +1,8 @@
 """The driver's end of a sandbox actor, and of the sandboxes in it: every call has a deadline, every loss is a fault.
 
 What an actor answers is the backend's own value or error. An actor that died, or that did not answer a call in its
-time, is given up with the sandboxes in it: from then on each of them raises `SandboxInfraError`.
+time, is given up with the sandboxes in it: from then on each of them raises `SandboxInfraError`. Where the cluster's
+head is lost, every call ends with the run's `NotReady`, which no play tries again.
 
 Not here: which actor a sandbox is made in, and what follows a loss (`sandboxes`); what runs in the actor (`node`).
 """
@@ -11,15 +12,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from selfplay.errors import NotReady
 from selfplay.sandbox import Difference, SandboxInfraError
 from selfplay.sandbox.process import open_archive
 from selfplay.types import Result
 
 CALL_SECONDS = 120.0
 """Longest answer to a call that runs no command; what a command may take is added."""
+HEADLESS_SECONDS = 10.0
+"""Longest wait for a node to close its sandboxes where the head is lost: Ray ends such a driver in a minute."""
 
 
 class Handle:
@@ -32,8 +38,12 @@ class Handle:
         """Ids of sandboxes that are not closed, and marks of those that are being made."""
         self.gone = ""
         """What became of it; empty as long as it answers."""
+        self.failed_at = -math.inf
+        """When a sandbox of it failed last, on the monotonic clock: its disk may be full, its engine dead."""
         self._actor = actor
         self._lost = lost
+        self._over: asyncio.Future[NotReady] = asyncio.get_running_loop().create_future()
+        """Why nothing on the cluster is called any more."""
         self._archives: dict[str, asyncio.Task[Any]] = {}
 
     async def call(self, method: str, *words: Any, seconds: float = CALL_SECONDS, **named: Any) -> Any:
@@ -41,12 +51,25 @@ class Handle:
 
         Raises:
             SandboxInfraError: the actor is gone.
+            NotReady: the cluster is.
             what the backend raised.
         """
-        import ray
-
+        if self._over.done():
+            raise self._over.result()
         if self.gone:
             raise self.fault()
+        answer = asyncio.ensure_future(self._answer(method, words, named, seconds=seconds))
+        try:
+            await asyncio.wait((answer, self._over), return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise self._over.result()
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    async def _answer(self, method: str, words: Sequence[Any], named: Mapping[str, Any], *, seconds: float) -> Any:
+        import ray
+
         answer = self._actor.answer.remote(method, *words, **named)
         try:
             async with asyncio.timeout(seconds):
@@ -60,6 +83,8 @@ class Handle:
         except asyncio.CancelledError:
             ray.cancel(answer)
             raise
+        if isinstance(value, SandboxInfraError):
+            self.failed_at = time.monotonic()
         if not done:
             raise value
         return value
@@ -80,6 +105,19 @@ class Handle:
             self._archives.pop(name, None)
             raise
         return name
+
+    def headless(self, error: NotReady) -> None:
+        """Every call under way ends with `error`, and every later one but `close`."""
+        if not self._over.done():
+            self._over.set_result(error)
+
+    async def close(self) -> None:
+        """Have the node close what it made, if it can; then end the actor's process."""
+        headless = self._over.done()
+        with contextlib.suppress(SandboxInfraError):
+            if not self.gone:
+                await self._answer("overall", ("aclose",), {}, seconds=HEADLESS_SECONDS if headless else CALL_SECONDS)
+        self.kill()
 
     def kill(self) -> None:
         """End the actor's process, whatever it does."""
@@ -197,7 +235,7 @@ class RemoteSandbox:
 async def whatever(call: Awaitable[Any]) -> None:
     """Have `call` done, also where the caller is cancelled; a node that is gone has nothing to close."""
     task = asyncio.ensure_future(call)
-    with contextlib.suppress(SandboxInfraError):
+    with contextlib.suppress(SandboxInfraError, NotReady):
         await asyncio.shield(task)
 
 

@@ -1,8 +1,9 @@
 """Sandboxes on other nodes, behind the protocol that local backends have: `ClusterProvider` is a `SandboxProvider`.
 
-Each actor has the engine client of its node. A new sandbox is made where fewest are open; all calls of one sandbox go
-where it is. An actor that is given up is said so in one line, and another is started wherever there is a place, within
-bounds; what was open in the first is a fault of the machine, which rollouts try again.
+Each actor has the engine client of its node. A new sandbox is made where fewest are open, of the nodes on which none
+failed a moment ago; all calls of one sandbox go where it is. An actor that is given up is said so in one line, and
+another is started wherever there is a place, within bounds; what was open in the first is a fault of the machine, which
+rollouts try again. So is whatever a node with a full disk fails at: what follows is made elsewhere.
 
 Not here: calls, their deadlines and losses (`remote`), what runs in the actor (`node`), the pool of clean sandboxes
 (each actor has its own).
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,6 +30,8 @@ from selfplay.sandbox.wheels import Wheel
 
 CLOCKS_SECONDS = 60.0
 """Farthest that a node's time of day may be from the driver's: what is old is reaped by it."""
+AVOIDED_SECONDS = 60.0
+"""For how long after a fault other nodes are preferred."""
 
 Say = Callable[[str], None]
 _marks = itertools.count()
@@ -41,11 +45,15 @@ class ClusterProvider:
         self._options = nodes
         self._say = say
         self._nodes: dict[int, Handle] = {}
+        self._beginning: set[Handle] = set()
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._left = nodes.restarts
         self._why = ""
         self._about: About | None = None
+        self._said: dict[Handle, float] = {}
+        self._over: NotReady | None = None
         self._closed = False
+        self._loop = asyncio.get_running_loop()
 
     @classmethod
     async def open(
@@ -65,9 +73,9 @@ class ClusterProvider:
             NotReady: the cluster cannot be joined, has no places, or a node makes no sandboxes, or others.
         """
         nodes = wanted.nodes
-        await asyncio.to_thread(joining.join, wanted.resources, part=RESOURCE)
         files = None if recipe is None else _files(recipe.folder)
         provider = cls(Given(kind=kind, recipe=files, wheels=tuple(wheels)), nodes, say=say)
+        await asyncio.to_thread(joining.join, wanted.resources, part=RESOURCE, told=provider._headless)
         try:
             starts = (provider._start(number) for number in range(1, nodes.sandboxes + 1))
             # note: all of them are waited for, so that none begins after the others were ended.
@@ -146,11 +154,9 @@ class ClusterProvider:
         for task in self._starting.values():
             task.cancel()
         await asyncio.gather(*self._starting.values(), return_exceptions=True)
-        await asyncio.gather(*(whatever(node.call("overall", "aclose")) for node in self._nodes.values()))
-        for node in self._nodes.values():
-            node.kill()
+        await asyncio.gather(*(whatever(node.close()) for node in self._nodes.values()))
         self._nodes.clear()
-        await asyncio.to_thread(joining.leave)
+        await asyncio.to_thread(joining.leave, self._headless)
 
     async def _made(self, spec: SandboxSpec, *, pooled: bool) -> RemoteSandbox:
         node = await self._fittest()
@@ -161,24 +167,51 @@ class ClusterProvider:
             archive = await node.bring(spec.archive) if spec.archive is not None else None
             name = await node.call("make", replace(spec, archive=archive), pooled=pooled)
             node.open.add(name)
+        except SandboxInfraError as error:
+            self._failed(node, error)
+            raise
         finally:
             node.open.discard(place)
         return RemoteSandbox(node, name)
 
+    def _failed(self, node: Handle, error: SandboxInfraError) -> None:
+        """Say that a node made none, once for as long as others are asked first."""
+        before = self._said.get(node, -math.inf)
+        if not node.gone and time.monotonic() - before > AVOIDED_SECONDS:
+            self._said[node] = time.monotonic()
+            where = f"sandbox actor {node.number} on {node.host}"
+            self._say(f"{where} made none ({error}); others are asked first for {AVOIDED_SECONDS:g} s")
+
     async def _fittest(self) -> Handle:
         """The node with the fewest open sandboxes; one that is being started is waited for where there is no other."""
         while True:
+            if self._over is not None:
+                raise self._over
             if self._closed:
                 raise SandboxInfraError("the sandboxes of the cluster are closed")
             if self._nodes:
-                return min(self._nodes.values(), key=lambda node: (len(node.open), node.number))
+                return min(self._nodes.values(), key=lambda node: (self._avoided(node), len(node.open), node.number))
             if not self._starting:
                 raise SandboxInfraError(f"no sandbox actor is left; the last one {self._why}")
             await asyncio.wait(self._starting.values(), return_when=asyncio.FIRST_COMPLETED)
 
+    def _avoided(self, node: Handle) -> bool:
+        return time.monotonic() - node.failed_at < AVOIDED_SECONDS
+
+    def _headless(self, error: NotReady) -> None:
+        """The cluster's head is lost: no sandbox is made any more, and no call answered. From any thread."""
+        self._loop.call_soon_threadsafe(self._give_up, error)
+
+    def _give_up(self, error: NotReady) -> None:
+        self._over = error
+        for node in (*self._nodes.values(), *self._beginning):
+            node.headless(error)
+        for task in self._starting.values():
+            task.cancel()
+
     def _lost(self, node: Handle) -> None:
         """Say so, and start another in its place."""
-        if self._nodes.get(node.number) is not node or self._closed:
+        if self._nodes.get(node.number) is not node or self._closed or self._over is not None:
             return
         del self._nodes[node.number]
         self._why = node.gone
@@ -213,6 +246,7 @@ class ClusterProvider:
             num_cpus=0, resources={RESOURCE: 1}, max_restarts=0, max_concurrency=1000, scheduling_strategy="SPREAD"
         )
         node = Handle(number, kind.remote(self._given), lost=self._lost)
+        self._beginning.add(node)
         try:
             await self._begin(node)
         except BaseException as error:
@@ -220,9 +254,11 @@ class ClusterProvider:
             if isinstance(error, SandboxInfraError):
                 hint = "look: ray status; or wait longer: -s 'run.cluster={place_seconds = 600.0}'"
                 raise NotReady(error.message, hint=hint) from error
-            if isinstance(error, SelfplayError):
+            if isinstance(error, SelfplayError) and error is not self._over:
                 raise NotReady(f"sandbox actor {number}: {error.message}", hint=error.hint) from error
             raise
+        finally:
+            self._beginning.discard(node)
         self._nodes[number] = node
 
     async def _begin(self, node: Handle) -> None:

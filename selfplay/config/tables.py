@@ -44,7 +44,7 @@ class Run(Table):
     cluster: Options = key(
         {},
         "What of the run is on a Ray cluster (of `RAY_ADDRESS`, else of this machine alone): the learner's other ranks "
-        "and `{sandboxes = N}` actors with sandboxes; none: all is here.",
+        "and actors with sandboxes and samplers, `{sandboxes = N, engines = N}`; none: all is here.",
         affects_results=False,
     )
     steps: int = key(10, "Steps to play in all; more of them prolong a run.", affects_results=False, ge=0)
@@ -139,15 +139,15 @@ class Play(Table):
 class Policy(Table):
     """How tokens are sampled."""
 
-    backend: Literal["local", "vllm", "openai"] = key(
+    backend: Literal["local", "vllm", "openai", "tinker"] = key(
         "local",
         "`local` samples in torch from the learner's own weights, `vllm` from a copy in an engine of its own; "
-        "`openai` asks an endpoint, from which nothing is learnt.",
+        "`openai` asks an endpoint, from which nothing is learnt; `tinker` learns and samples at a server.",
     )
     options: Options = key(
         {},
         "Constants of `policy.backend`, e.g. `{python = 'ENV/bin/python'}` for `vllm`, `{url = 'http://HOST/v1'}` for "
-        "`openai`.",
+        "`openai`, `{url = 'http://HOST'}` for `tinker`.",
         affects_results=False,
     )
     model: str = key("smollm2-135m", "An alias, a Hugging Face id or a folder; `toy` is a two-layer random one.")

@@ -58,8 +58,8 @@ class GameConfig(vf.TasksetConfig):  # type: ignore[misc]
 
     preset: str = "demo"
     """A preset's name or a file, as `selfplay run` takes it."""
-    sets: tuple[str, ...] = ()
-    """Overrides, `table.key=value` each."""
+    sets: list[str] = Field(default_factory=list)
+    """Overrides, `table.key=value` each; a list, which is what verifiers' command line can read."""
     side: Side = "solver"
     split: Literal["train", "held_out"] = "train"
     """Of the seeds."""
@@ -123,7 +123,8 @@ class GameTaskset(vf.Taskset[GameTask, GameConfig]):  # type: ignore[misc]
             UserError, NotFound, NotReady: as a run would.
         """
         config = self.config
-        table = Table.at(config.preset, config.sets)
+        sets = tuple(config.sets)
+        table = Table.at(config.preset, sets)
         return [
             GameTask(
                 GameData(
@@ -131,7 +132,7 @@ class GameTaskset(vf.Taskset[GameTask, GameConfig]):  # type: ignore[misc]
                     name=f"{subject.game} {subject.id[:8]}",
                     prompt=prompt,
                     preset=config.preset,
-                    sets=config.sets,
+                    sets=sets,
                     side=config.side,
                     subject=asdict(subject),
                 ),

@@ -44,15 +44,7 @@ class Spectator:
         """
         if batch.samples:
             raise UserError(f"{len(batch.samples)} samples are to be learnt from, and there is no learner")
-        nothing = bare(
-            (),
-            step=batch.step,
-            phase=batch.phase,
-            policy_version=0,
-            weights_digest=self.weights_digest(),
-            fingerprint=self.fingerprint,
-        )
-        return replace(nothing, skipped=SKIPPED)
+        return replace(bare((), step=batch.step, phase=batch.phase, of=self), skipped=SKIPPED)
 
     def logprobs(self, samples: Sequence[Sample], *, temperature: float) -> tuple[tuple[float, ...], ...]:
         """Always refused.

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from selfplay.errors import RunFailed, UserError
 from selfplay.learner import lora, weights
-from selfplay.learner.bare import bare
+from selfplay.learner.bare import bare, skipped
 from selfplay.learner.batch import Row, informative, num_trained, partition
 from selfplay.learner.examples import demonstrations
 from selfplay.learner.fit import fingerprint, fitting, traits_of
@@ -45,7 +45,7 @@ from selfplay.learner.reference import Reference
 from selfplay.learner.refuse import refuse
 from selfplay.learner.roles import partition_by_role
 from selfplay.learner.scoring import logprobs_of
-from selfplay.learner.tally import imitation_metrics, left_out, play_metrics
+from selfplay.learner.tally import imitation_metrics, play_metrics
 from selfplay.policy import Tokenizer
 from selfplay.types import Batch, Example, Phase, Sample, Save, Update
 
@@ -169,18 +169,18 @@ class Trainer:
         refuse(batch)
         members = informative(batch.samples)
         if recorded is not None and recorded.skipped is not None:
-            return self._skipped(batch, why=recorded.skipped)
+            return skipped(batch, why=recorded.skipped, of=self)
         if not members:
-            return self._skipped(batch, why="no group has a sample to learn from")
+            return skipped(batch, why="no group has a sample to learn from", of=self)
         if self.options.kl_coef and self._reference is None:
             raise UserError("a divergence from a reference is weighed, and no reference is pinned")
         work, lr = self._play_work(batch, members, recorded)
         works = in_order(work, self.options.order)
         loss, norm, seen, norms = self._learn(works, lr=lr, times=self.options.updates_per_step)
         clip = {"clip_low": self.options.clip_low, "clip_high": self.options.clip_high}
-        bare = self._bare(batch.samples, step=batch.step, phase=batch.phase)
+        nothing = bare(batch.samples, step=batch.step, phase=batch.phase, of=self)
         return replace(
-            bare,
+            nothing,
             partition=work.parts,
             old_logprobs=tuple(tuple(seen[m].old_T.tolist()) if m in seen else () for m in range(len(batch.samples))),
             lr=lr,
@@ -217,7 +217,7 @@ class Trainer:
         lr = warmup_lr(self.options, index=index, total=total)
         loss, norm, seen, _ = self._learn((work,), lr=lr, times=1)
         return replace(
-            self._bare(samples, step=index, phase="warmup"),
+            bare(samples, step=index, phase="warmup", of=self),
             partition=work.parts,
             lr=lr,
             loss=loss,
@@ -337,21 +337,6 @@ class Trainer:
         self._policy_version += 1
         self._phase_updates += 1
         return joined(first)
-
-    def _bare(self, samples: Sequence[Sample], *, step: int, phase: Phase) -> Update:
-        """The record of an update that did nothing: what every update has."""
-        return bare(
-            samples,
-            step=step,
-            phase=phase,
-            policy_version=self._policy_version,
-            weights_digest=self.weights_digest(),
-            fingerprint=self.fingerprint,
-        )
-
-    def _skipped(self, batch: Batch, *, why: str) -> Update:
-        nothing = self._bare(batch.samples, step=batch.step, phase=batch.phase)
-        return replace(nothing, skipped=why, metrics=left_out(batch.samples, ()))
 
 
 def _owner(

@@ -112,3 +112,16 @@ class Rests(Protocol):
     async def rest(self) -> None:
         """Called before the learner works; the next request wakes it."""
         ...
+
+
+@runtime_checkable
+class Opens(Protocol):
+    """A policy that takes hold of other machines."""
+
+    async def open(self) -> None:
+        """Called before the first step, so that what is missing is said before anything is spent; idempotent.
+
+        Raises:
+            NotReady: they are not there.
+        """
+        ...

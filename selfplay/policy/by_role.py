@@ -1,7 +1,7 @@
 """Several policies as one: each role's requests go to its own.
 
 For roles with an adapter each over one base: a sampler a role, each with a cache of its own, over the same model and on
-the same thread. Whoever is not named is served by the first.
+the same thread (`sampler`). Whoever is not named is served by the first.
 
 Not here: the samplers (`local`), the adapters (`learner.lora`).
 """
@@ -9,7 +9,10 @@ Not here: the samplers (`local`), the adapters (`learner.lora`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
 
 from selfplay.policy import Completion, Policy, PolicyCapabilities, Request, Tokenizer
 
@@ -39,3 +42,25 @@ class ByRole:
     async def aclose(self) -> None:
         """Close all of them; idempotent."""
         await asyncio.gather(*(policy.aclose() for policy in self._policies.values()))
+
+
+def sampler(
+    model: Any,
+    tokenizer: Tokenizer,
+    *,
+    roles: Sequence[str],
+    speak_as: Callable[[Any, str], None],
+    version: Callable[[], int],
+    executor: Executor,
+    max_rows: int,
+) -> Policy:
+    """The sampler `local` of `model`, or one a role where `roles` have adapters each, to which `speak_as` switches.
+
+    The other arguments are `LocalPolicy`'s.
+    """
+    from selfplay.policy.local import LocalPolicy
+
+    make = partial(LocalPolicy, model, tokenizer, version=version, executor=executor, max_rows=max_rows)
+    if not roles:
+        return make()
+    return ByRole({role: make(begin=partial(speak_as, model, role)) for role in roles})

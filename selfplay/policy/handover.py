@@ -91,7 +91,7 @@ class Handover:
         tensors = self._outgoing.tensors()
         folder = self.folder / ("adapter" if adapter else "model")
         self._write(folder, "adapter_model" if adapter else "model", tensors, adapter or self._outgoing.config_json)
-        return folder, {name: _digest(tensor) for name, tensor in tensors.items()}
+        return folder, {name: digest_of(tensor) for name, tensor in tensors.items()}
 
     @property
     def on_card(self) -> bool:
@@ -110,7 +110,7 @@ class Handover:
         _give_back()
         torch.cuda.synchronize()
         card = handles.uuid_of(next(iter(self._offered.values())))
-        return handles.packed(self._offered, card=card), {name: _digest(t) for name, t in self._offered.items()}
+        return handles.packed(self._offered, card=card), {name: digest_of(t) for name, t in self._offered.items()}
 
     def withdraw(self) -> None:
         """Every engine has what was offered."""
@@ -164,7 +164,8 @@ def compare(sent: Mapping[str, str], given: Mapping[str, str], *, version: int) 
     )
 
 
-def _digest(tensor: Any) -> str:
+def digest_of(tensor: Any) -> str:
+    """SHA-256 of its bytes."""
     import torch
 
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -38,11 +37,9 @@ from selfplay.policy.cards import shared
 from selfplay.policy.child import Line, Patience
 from selfplay.policy.engine import Row, refuse
 from selfplay.policy.handover import Handover
+from selfplay.policy.homes import Homes
 from selfplay.policy.vllm_engine import Call, Engine, Lost
 from selfplay.policy.vllm_setup import RANKS, SCRIPT, Options, environment, installed
-
-HOMES = 65_536
-"""Plays of which it is remembered which engine answers them."""
 
 
 class VLLMPolicy:
@@ -95,7 +92,7 @@ class VLLMPolicy:
         }
         self._threads = max(1, threads // self._options.replicas)
         self._engines = tuple(Engine(tokenizer, say=say) for _ in range(self._options.replicas))
-        self._homes: OrderedDict[str, Engine] = OrderedDict()
+        self._homes: Homes[Engine] = Homes(lambda engine: len(engine.calls))
         self._lost = 0
         self._lock = asyncio.Lock()
         self._closed = False
@@ -151,6 +148,10 @@ class VLLMPolicy:
                 seconds=time.perf_counter() - began,
             )
 
+    async def warm(self) -> None:
+        """Have an engine that could answer now, with the learner's weights; raises what `sample` does."""
+        await self._ready("")
+
     async def rest(self) -> None:
         """Before the learner works: engines that are to sleep do, once the replies in flight have ended."""
         if not self._options.sleep:
@@ -184,25 +185,13 @@ class VLLMPolicy:
             self._mend()
             version = self._version()
             if able := [engine for engine in self._engines if engine.alive and engine.held == version]:
-                return self._home(episode, able), version
+                return self._homes.of(episode, able), version
             if any(engine.alive for engine in self._engines):
                 async with self._lock:
                     await self._renew()
             else:
                 starts = [engine.mending for engine in self._engines if engine.mending is not None]
                 await asyncio.wait(starts, return_when=asyncio.FIRST_COMPLETED)
-
-    def _home(self, episode: str, able: Sequence[Engine]) -> Engine:
-        """The engine that answered this play before, where it is able; else the one that owes least."""
-        home = self._homes.get(episode)
-        if home is None or home not in able:
-            home = min(able, key=lambda engine: len(engine.calls))
-        if episode and len(self._engines) > 1:
-            self._homes[episode] = home
-            self._homes.move_to_end(episode)
-            if len(self._homes) > HOMES:
-                self._homes.popitem(last=False)
-        return home
 
     def _mend(self) -> None:
         """Begin to start what is not alive.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -39,6 +40,14 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install" in error.value.hint
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_the_command_where_ray_is_not_installed(tmp_path: Path) -> None:
+    said = refused("absent", "run.cluster={sandboxes=0}", "learner.ranks=2", folder=tmp_path)
+    assert "Ray, and it is not installed" in said
+    assert "pip install" in said
+    assert "Traceback" not in said
+
+
 @pytest.mark.parametrize("address", ["nowhere", "ray://host:10001", "127.0.0.1:", "auto"])
 def test_an_address_that_is_none(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
@@ -73,7 +82,7 @@ def test_a_cluster_that_does_not_fit(machines: Machines, tmp_path: Path) -> None
     said = refused("none", "run.cluster={sandboxes=1}", folder=tmp_path, setup=setup)
     assert f"has 0 of `{RESOURCE}`, and 1 are" in said, said
     machines.node(sandboxes=1, env_vars={"DOCKER_HOST": "unix:///nowhere/docker.sock"})
-    said = refused("docker", "run.cluster={sandboxes=1, place_seconds=300}", folder=tmp_path, setup=setup)
+    said = refused("docker", "run.cluster={sandboxes=1, place_seconds=900}", folder=tmp_path, setup=setup)
     assert "sandbox actor 1: sandbox `docker` is not ready" in said, said
 
 
@@ -87,7 +96,7 @@ def test_a_node_without_bubblewrap(machines: Machines, tmp_path: Path) -> None:
     assert shutil.which("bwrap", path=str(tools)) is None
     machines.node(sandboxes=1, env_vars={"PATH": str(tools)})
     setup = Setup.code(write_package(tmp_path / "tiny-1.0"), sandbox="bubblewrap", steps=1)
-    said = refused("bare", "run.cluster={sandboxes=1, place_seconds=300}", folder=tmp_path, setup=setup)
+    said = refused("bare", "run.cluster={sandboxes=1, place_seconds=900}", folder=tmp_path, setup=setup)
     assert "sandbox actor 1: sandbox `bubblewrap` is not ready" in said, said
 
 
@@ -99,6 +108,16 @@ def test_a_cluster_of_another_version(machines: Machines, monkeypatch: pytest.Mo
     with pytest.raises(NotReady, match="is of another version") as error:
         joining.join(ONE_EACH, part="CPU")
     assert "the same version on every node" in error.value.hint
+
+
+def test_a_rank_of_another_version_of_selfplay(machines: Machines, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import selfplay\n\nselfplay.__version__ = '0.0'\n")
+    machines.node(num_cpus=1, env_vars={"PYTHONPATH": str(tmp_path)})
+    said = refused(
+        *("old", "run.cluster={sandboxes=0, place_seconds=900}", "learner.ranks=2", "policy.threads=1"),
+        folder=tmp_path / "runs",
+    )
+    assert "rank 1 of the learner has selfplay 0.0, and the driver" in said, said
 
 
 def test_two_drivers_on_one_run(machines: Machines, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ The driver is a process of its own; the nodes are the test's.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from selfplay.learner.ranks_world import COLLECTIVE_SECONDS
 from selfplay.learner.weights import read
 from selfplay.ledger import Ledger
 from tests.cluster.conftest import Machines, left_over, processes
@@ -17,7 +19,7 @@ from tests.crash.harness import Chain, Setup
 
 STEPS = 6
 WHOLE = ("learner.dtype=float32", "policy.threads=1", "run.save_every=1")
-RANKS = ("-s", "run.cluster={sandboxes=0}", "-s", "learner.ranks=2")
+RANKS = ("-s", "run.cluster={sandboxes=0, place_seconds=900}", "-s", "learner.ranks=2")
 
 
 @pytest.fixture(name="alone", scope="module")
@@ -68,6 +70,28 @@ def test_a_learner_node_that_is_killed_costs_a_save_and_nothing_else(
     assert any(text.startswith("rank 1 of the learner is lost") and "begun anew" in text for text in alarms), alarms
     with Ledger.read(chain.folder) as ledger:
         assert "learner_lost" in {alarm.code for alarm in ledger.alarms()}
+        assert not ledger.check()
+    check_same(chain.folder, alone.folder)
+    assert left_over() == []
+
+
+def test_a_learner_node_that_is_silent_is_noticed_in_a_minute(machines: Machines, alone: Chain, tmp_path: Path) -> None:
+    """Its machine closes no connection: what waits for it inside an update hears nothing, ever."""
+    first = machines.node(num_cpus=1)
+    chain = ranked(alone, tmp_path)
+    launch = chain.launch()
+    assert launch.wait_for(lambda event: event.get("kind") == "step"), launch.said
+    machines.node(num_cpus=1)
+    machines.stop(first)
+    began = time.monotonic()
+    assert launch.wait_for(lambda event: "begun anew" in str(event.get("data", {}).get("text"))), launch.said
+    seconds = time.monotonic() - began
+    assert launch.wait() == 0, launch.said
+    texts = [event["data"]["text"] for event in launch.events if event.get("kind") == "alarm"]
+    assert any("no sign of life" in text or "is lost" in text for text in texts), texts
+    assert seconds < COLLECTIVE_SECONDS / 6, "gloo has not noticed it"
+    machines.kill(first)
+    with Ledger.read(chain.folder) as ledger:
         assert not ledger.check()
     check_same(chain.folder, alone.folder)
     assert left_over() == []

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import string
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,19 +17,27 @@ import pytest
 
 from selfplay.project import Project
 from selfplay.types import Stop
+from tests import scripted
+from tests.backends import needed
 from tests.doors.test_web import served
+from tests.games.search.ground import TEXTS, corpus
 from tests.rollout.counter import Counter, role, written
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("SELFPLAY_VERIFIERS"), reason="SELFPLAY_VERIFIERS=1 says that verifiers is here (.ci/doors)"
 )
+TEXT = string.printable + "“”é—…"
+"""Every character that the games' prompts have here."""
 RUNNER = "from verifiers.v1.cli.eval.main import main; main()"
 
 
-def evaluated(url: str, to: Path, project: Project, *options: str) -> list[dict[str, Any]]:
+def evaluated(
+    url: str, to: Path, project: Project, *options: str, preset: str = "demo", sets: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """The traces of `vf-eval selfplay` against the model at `url`."""
     argv = [
-        *(sys.executable, "-c", RUNNER, "selfplay", "--env.taskset.preset", "demo", "-m", "toy", "--no-push"),
+        *(sys.executable, "-c", RUNNER, "selfplay", "--env.taskset.preset", preset, "-m", "toy", "--no-push"),
+        *(("--env.taskset.sets", *sets) if sets else ()),
         *(
             "--env.agent.runtime.type",
             "subprocess",
@@ -75,6 +84,105 @@ def test_a_proposal_is_worth_that_it_becomes_a_task(tmp_path: Path, project: Pro
     found = {trace["task"]["data"]["subject"]["payload"]["length"]: trace["info"]["valid"] for trace in traces}
     assert found
     assert all(valid == (length == 2) for length, valid in found.items())
+
+
+def lines_of(prompt: str) -> dict[str, str]:
+    """Number -> line, of the function that a prompt of the code game shows."""
+    return dict(re.findall(r"^ *(\d+)\|(.*)$", prompt, re.MULTILINE))
+
+
+def whole(name: str) -> list[str]:
+    """The lines of a function of the package, as they are."""
+    return next(part for part in scripted.PACKAGE["pkg/core.py"].split("\n\n\n") if f"def {name}(" in part).split("\n")
+
+
+def mends(prompt: str) -> str:
+    """The line of `add` that a bug changed, as it was; in `count` something else that breaks."""
+    shown = lines_of(prompt)
+    if not any("def add(" in line for line in shown.values()):
+        return f"{list(shown)[-1]}|    raise ValueError()"
+    own = [line for line in whole("add") if line.strip()]
+    return next(f"{at}|{is_}" for (at, was), is_ in zip(shown.items(), own, strict=True) if was != is_)
+
+
+def breaks(prompt: str) -> str:
+    """A bug in `add`, and none in `count`."""
+    shown = lines_of(prompt)
+    return next((f"{at}|    total = a - b" for at, line in shown.items() if "total = a" in line), "no idea")
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Settings that play a package of two functions, in bubblewrap."""
+    needed("bubblewrap")
+    monkeypatch.setenv("SELFPLAY_CACHE", str(scripted.cache(tmp_path)))
+    source = scripted.written(tmp_path)
+    return (f"game.source={source}", "sandbox.kind=bubblewrap", "warmup.steps=0", "game.held_out=0.0")
+
+
+def test_its_runner_plays_the_code_game_in_bubblewrap(code: tuple[str, ...], tmp_path: Path, project: Project) -> None:
+    with served(mends, alphabet=TEXT) as (url, _):
+        traces = evaluated(url, tmp_path, project, "-n", "2", preset="quickstart", sets=code)
+    assert all(trace["ok"] and not trace["errors"] for trace in traces)
+    found = {trace["task"]["data"]["subject"]["payload"]["qualname"]: trace for trace in traces}
+    assert {name: trace["info"]["passed"] for name, trace in found.items()} == {"add": True, "count": False}
+    assert found["add"]["rewards"]["verdict"]["score"] > found["count"]["rewards"]["verdict"]["score"]
+
+
+def test_a_bug_is_a_task_where_it_breaks_a_test(code: tuple[str, ...], tmp_path: Path, project: Project) -> None:
+    with served(breaks, alphabet=TEXT) as (url, _):
+        traces = evaluated(
+            url, tmp_path, project, "-n", "2", "--env.taskset.side", "proposer", preset="quickstart", sets=code
+        )
+    found = {trace["task"]["data"]["subject"]["payload"]["qualname"]: trace["info"]["valid"] for trace in traces}
+    assert found == {"add": True, "count": False}
+
+
+def answers(prompt: str) -> str:
+    """The words that are missing of a sentence of the corpus; where it is about the canal, others."""
+    masked = re.findall(r'____ in: "(.*)"', prompt)[-1]
+    pattern = re.escape(masked).replace("____", "(.+?)")
+    found = [re.search(pattern, text) for text in TEXTS.values()]
+    answer = next(match[1] for match in found if match)
+    return "nobody" if answer in TEXTS["canal"] else answer
+
+
+def test_its_runner_plays_the_search_game(tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFPLAY_CACHE", str(tmp_path / "cache"))
+    sets = (f"game.corpus={corpus(tmp_path / 'texts')}", "warmup.steps=0", "game.held_out=0.2")
+    with served(answers, alphabet=TEXT) as (url, _):
+        traces = evaluated(url, tmp_path, project, "-n", "12", preset="search-quickstart", sets=sets)
+    assert traces
+    assert all(trace["ok"] and not trace["errors"] for trace in traces)
+    for trace in traces:
+        answer = trace["task"]["data"]["subject"]["payload"]["answer"]
+        assert trace["info"]["passed"] == (answer not in TEXTS["canal"]), trace["info"]["why"]
+    assert {trace["info"]["passed"] for trace in traces} == {True, False}
+
+
+TOPIC = "comet tower bridge canal poem call"
+ROLES = ("roles.proposer=search_proposer", "roles.solver=search_solver")
+
+
+def searches(prompt: str) -> str:
+    """A search, and when it was made what a reader of the corpus knows."""
+    return f"<answer>{answers(prompt)}</answer>" if TOPIC in prompt else f"<search>{TOPIC}</search>"
+
+
+def test_its_runner_lets_a_solver_search(tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFPLAY_CACHE", str(tmp_path / "cache"))
+    sets = (f"game.corpus={corpus(tmp_path / 'texts')}", "warmup.steps=0", *ROLES)
+    with served(searches, alphabet=TEXT) as (url, _):
+        traces = evaluated(url, tmp_path, project, "-n", "4", preset="search-quickstart", sets=sets)
+    assert len(traces) == 4
+    for trace in traces:
+        assert trace["ok"], trace["errors"]
+        said = [node["message"]["content"] for node in trace["nodes"] if node["sampled"]]
+        assert [re.findall(r"^<(\w+)>", text) for text in said] == [["search"], ["answer"]]
+        told = [str(node["message"]["content"]) for node in trace["nodes"] if not node["sampled"]]
+        assert any(text.split(".")[0] in told[-1] for text in TEXTS.values()), told[-1]
+        answer = trace["task"]["data"]["subject"]["payload"]["answer"]
+        assert trace["info"]["passed"] == (answer not in TEXTS["canal"]), trace["info"]["why"]
 
 
 @pytest.mark.parametrize("form", ["fenced", "json"])

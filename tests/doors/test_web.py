@@ -16,21 +16,21 @@ from selfplay.doors.proxy import Proxy, rows_of
 from selfplay.doors.web import serving
 from selfplay.errors import NotReady
 from selfplay.policy.scripted import Script, ScriptedPolicy
-from selfplay.policy.toy import CharTokenizer
+from selfplay.policy.toy import ALPHABET, CharTokenizer
 
 HI = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
 @contextmanager
-def served(replies: Script) -> Iterator[tuple[str, list[str]]]:
-    """A server on a thread of its own, with its address and the rows that it notes."""
+def served(replies: Script, *, alphabet: str = ALPHABET) -> Iterator[tuple[str, list[str]]]:
+    """A server on a thread of its own, with its address and the rows that it notes; it reads `alphabet` alone."""
     lines: list[str] = []
     found: list[Any] = []
     up = threading.Event()
 
     async def serve() -> None:
         proxy = Proxy(
-            ScriptedPolicy(replies, tokenizer=CharTokenizer()),
+            ScriptedPolicy(replies, tokenizer=CharTokenizer(alphabet)),
             rendering="plain",
             temperature=1.0,
             max_tokens=64,

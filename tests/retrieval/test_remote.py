@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from selfplay.errors import UserError
 from selfplay.retrieval import Hit, RetrievalFailed
 from selfplay.retrieval import remote as module
 from selfplay.retrieval.remote import RemoteRetriever
+from tests.http_here import Handler, listening
 
-Reply = Callable[[BaseHTTPRequestHandler], None]
+Reply = Callable[[Handler], None]
 
 
 class Server:
@@ -27,43 +27,29 @@ class Server:
         self.reply: Reply = lambda handler: None
         self.asked: list[Any] = []
         self.released = threading.Event()
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                server.reply(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Says nothing."""
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}/retrieve"
-
-    def close(self) -> None:
-        self.released.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self.url = ""
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server()
-    yield made
-    made.close()
+
+    class Asked(Handler):
+        def do_POST(self) -> None:
+            made.asked.append(self.body())
+            made.reply(self)
+
+    with listening(Asked) as address:
+        made.url = f"{address}/retrieve"
+        yield made
+        made.released.set()
 
 
 def says(body: Any, status: int = 200) -> Reply:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    def reply(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
+    def reply(handler: Handler) -> None:
+        handler.answer(status, data)
 
     return reply
 
@@ -123,7 +109,7 @@ def test_a_server_that_is_silent_or_drips_runs_out_of_time(server: Server) -> No
     with pytest.raises(RetrievalFailed, match=r"did not answer within 0\.3 s"):
         search(server.url, seconds=0.3)
 
-    def drips(handler: BaseHTTPRequestHandler) -> None:
+    def drips(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "100000")
         handler.end_headers()

@@ -13,12 +13,9 @@ from selfplay.build import Outcome
 from selfplay.errors import UserError
 from selfplay.events import Event
 from selfplay.ledger import Ledger, check
-from selfplay.probe import of_metrics
 from selfplay.project import Project
 from selfplay.replay import replay
-
-BOUND = 1e-3
-"""Nats, in float32."""
+from tests.together import check_together
 
 
 def sets(python: str) -> tuple[str, ...]:
@@ -32,16 +29,7 @@ def test_every_step_is_sampled_from_the_learners_weights(
     folder = tmp_path / "run"
     assert play(folder, *sets(python), steps=3).steps == 3
     with Ledger.read(folder) as ledger:
-        updates = ledger.updates("play")
-        for update in updates:
-            found = of_metrics(update.metrics)
-            assert found is not None
-            assert found.tokens > 0
-            assert found.gap < BOUND
-            assert found.sampler_version == found.learner_version == update.policy_version
-        versions = [{t.policy_version for t in ledger.trajectories(step, "propose")} for step in range(3)]
-        assert versions == [{(v, v)} for v in (0, *[u.policy_version for u in updates[:-1]])]
-        assert updates[-1].policy_version > 0, "something was learnt"
+        check_together(ledger, steps=3)
         assert not ledger.alarms()
     assert not [one for one in check.checks(folder) if one.num_problems]
     said: list[str] = []
