@@ -26,8 +26,8 @@ STOPPED = 75
 @click.command("study", short_help="Ways to learn compared, with one budget and tasks that are opened once.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False, metavar="FILE.toml")
 @click.option("--plan", is_flag=True, help="Print arms, seeds, hours and endpoint; play nothing.")
-@click.option("--only", multiple=True, metavar="ARM", help="Play only these arms and what they start from; no test.")
-@click.option("--seed", "seeds", multiple=True, type=int, metavar="N", help="Play only these seeds; no test.")
+@click.option("--only", multiple=True, metavar="ARM", help="Only these arms; measured once all are played.")
+@click.option("--seed", "seeds", multiple=True, type=int, metavar="N", help="Only these seeds, likewise.")
 @click.option("--dev", is_flag=True, help="Tune: the study's dev seeds, on held-out tasks of the training package.")
 @click.option("--make-tasks", is_flag=True, help="Make the endpoint's tasks, and print their digest.")
 @click.option("--open-again", is_flag=True, help="Open the test tasks though another form of the study has.")
@@ -48,9 +48,9 @@ def command(
     """Play every arm of the study in FILE.toml with every seed, then open its test tasks and measure; resumable.
 
     Each arm and seed is a run under runs/studies/NAME/; what is there is not played again. Each result is a file under
-    curricula/results/NAME/, and curricula/results/README.md is made of those. An arm ends once it has generated and
-    trained as many tokens as the budget says. The test is opened when all arms are played, and once: a study that was
-    changed since must say --open-again.
+    curricula/results/NAME/, and curricula/results/README.md is made of those; what has one is not played anew. An arm
+    ends once it has generated and trained as many tokens as the budget says. The test is opened when all arms are
+    played, and once: a study that was changed since must say --open-again.
 
     \b
     Examples:
@@ -73,18 +73,18 @@ def command(
     chosen = _chosen(session, study, only=only, seeds=seeds, dev=dev)
     if plan:
         return _plan(session, study, chosen, dev=dev)
+    from selfplay.study import arms
     from selfplay.study.opening import task_files
 
     part = bool(only or seeds)
     if not dev and not part:
         # note: before hours are spent on what could not be measured.
         task_files(study)
-    if not _played(session, chosen):
+    if not _played(session, arms.owed(chosen, dev=dev)):
         return STOPPED
-    if part and not dev:
-        session.say(
-            f"{study.name}: {len(chosen)} runs are played; the whole study opens the test: selfplay study {file}"
-        )
+    if part and not dev and (left := _left(session, study)):
+        names = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+        session.say(f"{study.name}: the test is opened when {names} {'is' if len(left) == 1 else 'are'} played too")
         return 0
     return _measured(session, study, chosen, dev=dev, again=open_again)
 
@@ -117,6 +117,14 @@ def _chosen(session: Session, study: Study, *, only: Sequence[str], seeds: Seque
     if strange := [seed for seed in seeds if seed not in known]:
         raise UserError(f"{strange[0]} is no seed of study `{study.name}`", hint=f"its seeds: {sorted(known)}")
     return [job for job in every if job.arm.name in wanted and (not seeds or job.seed in seeds)]
+
+
+def _left(session: Session, study: Study) -> list[str]:
+    """The runs of the whole study that are not played to their end."""
+    from selfplay.study import arms
+
+    every = arms.owed(arms.jobs(study, project=session.project, dev=False), dev=False)
+    return [job.name for job in every if not arms.done(job, project=session.project)]
 
 
 def _plan(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool) -> int:
@@ -196,11 +204,11 @@ def _measured(session: Session, study: Study, chosen: Sequence[Job], *, dev: boo
     results.describe(study)
     made: list[dict[str, Any]] = []
     for job in chosen:
-        path = results.path_of(study, name=job.name, dev=dev)
-        if path.is_file() and results.is_of(path, study):
+        if results.has(study, name=job.name, dev=dev):
             continue
         with PlainObserver(sys.stderr, run=job.name, quiet=session.json) as observe:
             found = measuring.result(job, test=test, tested=not dev, project=session.project, observe=observe)
+        path = results.path_of(study, name=job.name, dev=dev)
         results.put(path, found)
         made.append(found)
         session.say(f"measured {job.name}: {path}")

@@ -9,7 +9,7 @@ Not here: the order of the arms (`spec`), looking at the weights (`measuring`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from selfplay.errors import NotFound, UserError
 from selfplay.events import Interrupt, Observer
 from selfplay.ledger import Ledger, Reader, files, watching
 from selfplay.project import Project
+from selfplay.study import results
 from selfplay.study.spec import Arm, Study
 from selfplay.types import record
 
@@ -76,6 +77,17 @@ def jobs(study: Study, *, project: Project, dev: bool) -> list[Job]:
     return [Job(study=study, arm=arm, seed=seed, root=root) for seed in seeds for arm in study.arms]
 
 
+def owed(chosen: Sequence[Job], *, dev: bool) -> list[Job]:
+    """Those of `chosen` that have no result yet, and what they start from; a result may come from another machine."""
+    needed: set[Path] = set()
+    for job in chosen:
+        one = None if results.has(job.study, name=job.name, dev=dev) else job
+        while one is not None and one.folder not in needed:
+            needed.add(one.folder)
+            one = one.start
+    return [job for job in chosen if job.folder in needed]
+
+
 class Meter:
     """Counts the tokens of a run that it generated and trained on in play; each step once."""
 
@@ -122,7 +134,7 @@ def play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt)
         UserError, NotFound, NotReady, RunFailed, Held: as the parts say.
     """
     config = config_of(job, project=project)
-    if not learns(job, config) or _done(job, config):
+    if _done(job, config):
         return True
     if _forked(job) is not None and not (job.folder / files.NAME).exists():
         _fork(job, config, project=project)
@@ -138,8 +150,18 @@ def play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt)
     return outcome.stop == "done"
 
 
+def done(job: Job, *, project: Project) -> bool:
+    """Is nothing left to be played of it?"""
+    start = job.start
+    if start is not None and not done(start, project=project):
+        return False
+    return _done(job, config_of(job, project=project))
+
+
 def _done(job: Job, config: Config) -> bool:
-    """Are its weights there, and everything that it may spend spent?"""
+    """Are its weights there, and everything that it may spend spent? Of one that learns nothing they always are."""
+    if not learns(job, config):
+        return True
     try:
         with Ledger.read(job.folder) as reader:
             saves = {save.policy_version for save in reader.saves()}

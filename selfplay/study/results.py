@@ -78,9 +78,10 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def is_of(path: Path, study: Study) -> bool:
-    """Was it measured with the study as it is now?"""
+def has(study: Study, *, name: str, dev: bool) -> bool:
+    """Is there a result of `ARM-SEED`, measured with the study as it is now?"""
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["study_digest"] == study.digest)
+        found = json.loads(path_of(study, name=name, dev=dev).read_text(encoding="utf-8"))
+        return bool(found["study_digest"] == study.digest)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Ty
     assert not (here / "runs").exists()
     code, out, err = typed("study", str(study), "--only", "warmup")
     assert code == 0, err
+    assert "the test is opened when full-0 is played too" in err
     assert not (here / "curricula" / "results").exists(), "a part of a study measures nothing"
     code, out, err = typed("study", str(study))
     assert code == 0, err
@@ -80,6 +82,12 @@ def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Ty
     assert (here / "curricula" / "results" / "README.md").read_text().count("| full-0 |") == 1
     code, out, err = typed("study", str(study))
     assert (code, "0 measured" in err) == (0, True)
+
+    shutil.rmtree(here / "runs")
+    (folder / "warmup-0.json").unlink()
+    code, out, err = typed("study", str(study), "--only", "warmup")
+    assert (code, "measured warmup-0" in err, "1 measured" in err) == (0, True, True), "all others have a result"
+    assert not (here / "runs" / "studies" / "few" / "full-0").exists(), "what has a result is not played anew"
 
     study.write_text(STUDY.replace("budget = 300", "budget = 310"))
     code, out, err = typed("study", str(study))

@@ -331,8 +331,8 @@ class Failing:
                     while len(sent) < length:
                         sent += client.recv(1 << 16)
                     body = b'{"message": "injected"}'
-                    answer = f"HTTP/1.1 {self.status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-                    client.sendall(answer.encode() + body)
+                    answer = f"{self.status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+                    client.sendall(b"HTTP/1.1 " + answer.encode() + body)
                 else:
                     engine.sendall(chunk)
             engine.shutdown(socket.SHUT_WR)
