@@ -173,6 +173,7 @@ def _run(job: Job) -> dict[str, Any]:
             "trained": meter.trained,
             "warmup_updates": len(warm),
             "warmup_tokens": sum(update.tokens for update in warm),
+            "warmup_seconds": round(sum(update.seconds for update in warm), 1),
             "verifications": sum(_of(rows, "decided").values()),
             "seconds": round(sum(sum(row.stage_seconds.values()) for row in rows), 1),
             "sandbox_seconds": round(sum(one.deciding + one.tools for one in spent.values()), 1),

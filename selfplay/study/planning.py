@@ -102,5 +102,7 @@ def _hours(study: Study) -> dict[str, float | None]:
     for folder in (study.results, study.results / "dev"):
         for row in results.read(folder) if folder.is_dir() else []:
             if row["run"] is not None:
-                found.setdefault(row["arm"], []).append(row["run"]["seconds"] / 3600)
+                # note: results of earlier versions do not say how long their warm-up took.
+                seconds = row["run"]["seconds"] + row["run"].get("warmup_seconds", 0.0)
+                found.setdefault(row["arm"], []).append(seconds / 3600)
     return {name: math.fsum(values) / len(values) for name, values in found.items()}
