@@ -47,9 +47,10 @@ SETTINGS: Mapping[str, Any] = {
     "play.refills": 0,
     "run.save_every": 1_000_000,
     "sandbox.kind": "auto",
+    "warmup.steps": 0,
 }
-"""Of the writer's runs, over the study's: many proposals, nothing held back, nothing learnt; in the sandbox that hides
-most, since this machine may have the source as well."""
+"""Of the writer's runs, over the study's: many proposals, nothing held back, nothing learnt, so that no example of a
+warm-up is rehearsed in the source; in the sandbox that hides most, since this machine may have the source as well."""
 
 
 def written(study: Study, *, root: Path, project: Project, observe: Observer, interrupt: Interrupt) -> Find:
