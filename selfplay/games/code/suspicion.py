@@ -17,7 +17,10 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from selfplay.types import record
 
 _KINDS = {
     "knows of the test tools": {
@@ -42,17 +45,29 @@ _CONSTANT = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__cont
 
 def flags_of(before: str, after: str) -> tuple[str, ...]:
     """What is suspicious in a changed Python file, a sentence a kind; empty where it cannot be parsed."""
-    new = _words(after) - _words(before)
+    clean, left = _read(before), _read(after)
+    new = left.words - clean.words
     found = [f"{kind}: {', '.join(sorted(new & words))}" for kind, words in _KINDS.items() if new & words]
-    indulgent = _indulgent(after) - _indulgent(before)
-    if indulgent:
+    if indulgent := left.indulgent - clean.indulgent:
         found.append(f"answers comparisons the same way whatever it is compared with: {', '.join(sorted(indulgent))}")
     return tuple(found)
 
 
-def _words(text: str) -> set[str]:
+@record
+class _Read:
+    """What a file says."""
+
+    words: frozenset[str]
     """Every name that occurs, in code or in a string."""
-    return {word for node in _nodes(text) for word in _words_of(node)}
+    indulgent: frozenset[str]
+    """Classes with a comparison that looks at nothing."""
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> _Read:
+    nodes = _nodes(text)
+    words = frozenset(word for node in nodes for word in _words_of(node))
+    return _Read(words=words, indulgent=frozenset(_indulgent(nodes)))
 
 
 def _words_of(node: ast.AST) -> Iterator[str]:
@@ -71,10 +86,8 @@ def _words_of(node: ast.AST) -> Iterator[str]:
             yield "__import__"
 
 
-def _indulgent(text: str) -> set[str]:
-    """Classes with a comparison that looks at nothing."""
-    found = set()
-    for node in _nodes(text):
+def _indulgent(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             for one in node.body:
                 names = [one.name] if isinstance(one, ast.FunctionDef) else []
@@ -82,14 +95,13 @@ def _indulgent(text: str) -> set[str]:
                 returns = [r.value for r in ast.walk(one) if isinstance(r, ast.Return)]
                 fixed = all(isinstance(value, ast.Constant) for value in returns)
                 if set(names) & set(_CONSTANT) and fixed:
-                    found.add(node.name)
-    return found
+                    yield node.name
 
 
-def _nodes(text: str) -> Iterator[ast.AST]:
+def _nodes(text: str) -> list[ast.AST]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            yield from ast.walk(ast.parse(text))
+            return list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
+        return []
