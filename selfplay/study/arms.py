@@ -21,14 +21,12 @@ from selfplay.events import Interrupt, Observer
 from selfplay.ledger import Ledger, Reader, files, watching
 from selfplay.project import Project
 from selfplay.study import results
-from selfplay.study.spec import Arm, Study
+from selfplay.study.spec import SEED, Arm, Study
 from selfplay.types import record
 
 MOST = 1_000_000
 """Steps of an arm that plays until its budget is spent."""
 STAGES = ("propose", "attempt")
-SEED = "SEED"
-"""In a setting's value: the run's seed. `../ARM-SEED` is another arm's run."""
 
 
 @record

@@ -64,8 +64,8 @@ def result(job: Job, *, test: Sequence[Path], tested: bool, project: Project, ob
     return {
         "schema": "selfplay.study/1",
         "study": job.study.name,
-        "study_digest": job.study.digest,
         "arm": job.arm.name,
+        "arm_digest": job.study.arm_digests[job.arm.name],
         "about": job.arm.about,
         "start": job.arm.start,
         "seed": job.seed,

@@ -14,6 +14,7 @@ from typing import Any
 from selfplay.estimate import Estimate
 from selfplay.study import results
 from selfplay.study.opening import openings
+from selfplay.study.spec import HELD_OUT
 from selfplay.study.statistics import Table, by_function, crossed, holm, paired, sign_flips
 
 NAME = "README.md"
@@ -57,7 +58,8 @@ def of_study(folder: Path) -> str:
     lines = [f"## {folder.name}", "", about["about"], "", f"    selfplay study {about['file']}", ""]
     lines += [_opened(folder), ""]
     if rows:
-        lines += [*_arms(rows, about), "", *_compared(rows, about), *_costs(rows, about), "", *_runs(rows), ""]
+        lines += [_asked(rows, about), "", *_arms(rows, about), "", *_compared(rows, about), *_costs(rows, about), ""]
+        lines += [*_played(rows, about), *_runs(rows), ""]
     else:
         lines += ["No arm was measured yet.", ""]
     if dev := results.read(folder / "dev"):
@@ -71,6 +73,17 @@ def _opened(folder: Path) -> str:
         return "The test tasks were not opened."
     times = "once" if len(found) == 1 else f"{len(found)} times, so that later forms of the study may be tuned to them"
     return f"The test tasks were opened {times}."
+
+
+def _asked(rows: Rows, about: Mapping[str, Any]) -> str:
+    """The endpoint: how many bugs or questions, in how many functions or documents."""
+    counts = rows[0]["looked"]["endpoint"]["counts"]
+    where = "held-out tasks of the runs" if about["tasks"] == HELD_OUT else f"`{about['tasks']}`"
+    tasks = sum(map(len, counts.values()))
+    return (
+        f"The endpoint: {about['measure']} of {about['attempts']} attempts at temperature {about['temperature']} on "
+        f"{tasks:,} tasks of {len(counts):,} seeds, {where}."
+    )
 
 
 def _by_arm(rows: Rows, about: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
@@ -105,6 +118,10 @@ def _arms(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
         if arm["about"] or arm["name"] not in played:
             owed = "" if arm["name"] in played else "Not measured yet."
             yield f"- `{arm['name']}`: {' '.join(filter(None, (arm['about'], owed)))}"
+    digests = {arm["name"]: arm["digest"] for arm in about["arms"]}
+    if old := [f"`{row['arm']}-{row['seed']}`" for row in rows if row["arm_digest"] != digests.get(row["arm"])]:
+        yield ""
+        yield f"Measured with another form of their arm, and owed with this one: {', '.join(old)}."
     if about.get("start_seed") is not None:
         yield ""
         yield (
@@ -186,6 +203,32 @@ def _costs(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
         for value in (tokens, mean("seconds"), mean("sandbox_seconds")):
             cells.append(f"{value / (100 * gained):,.0f}" if gained is not None and gained > 0 else "")
         yield f"| {' | '.join(cells)} |"
+
+
+def _played(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
+    """What play brought at its start and at its end; tasks change between, but for an arm of fixed ones."""
+    arms = {
+        name: [row["run"]["played"] for row in mine if row["run"] and row["run"]["played"]]
+        for name, mine in _by_arm(rows, about).items()
+    }
+    if not any(arms.values()):
+        return
+    yield "| in play, first quarter of the steps to the last | valid proposals | passed attempts | informative groups |"
+    yield "|---|---|---|---|"
+    for name, parts in arms.items():
+        cells = []
+        for part, whole in (("valid", "proposals"), ("passed", "attempts"), ("informative", "groups")):
+            ends = [_share(parts, when, part, whole) for when in ("first", "last")]
+            cells.append(" to ".join(ends) if all(ends) else "")
+        if parts:
+            yield f"| {' | '.join([name, *cells])} |"
+    yield ""
+
+
+def _share(parts: Sequence[Mapping[str, Any]], when: str, part: str, whole: str) -> str:
+    """Of all seeds together; empty where there was nothing to be a share of."""
+    found, every = (sum(one[when][name] for one in parts) for name in (part, whole))
+    return f"{100 * found / every:.1f} %" if every else ""
 
 
 def _runs(rows: Rows) -> Iterator[str]:

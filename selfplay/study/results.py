@@ -53,7 +53,10 @@ def describe(study: Study) -> None:
             "compare": [list(pair) for pair in point.compare],
             "start": study.start,
             "start_seed": study.start_seed,
-            "arms": [{"name": arm.name, "about": arm.about, "start": arm.start} for arm in study.arms],
+            "arms": [
+                {"name": arm.name, "about": arm.about, "start": arm.start, "digest": study.arm_digests[arm.name]}
+                for arm in study.arms
+            ],
         },
     )
 
@@ -79,9 +82,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def has(study: Study, *, name: str, dev: bool) -> bool:
-    """Is there a result of `ARM-SEED`, measured with the study as it is now?"""
+    """Is there a result of `ARM-SEED`, measured with that arm as it is now?"""
     try:
         found = json.loads(path_of(study, name=name, dev=dev).read_text(encoding="utf-8"))
-        return bool(found["study_digest"] == study.digest)
+        return bool(found["arm_digest"] == study.arm_digests[found["arm"]])
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -15,7 +15,8 @@ play: its warm-up is longer than the start's by as many updates as the budget pa
 `start` is played with that seed alone: all seeds go on from the same weights, which saves their warm-ups, and what is
 found holds for that start.
 
-Everything but `about` and `minutes` is part of the study's digest.
+Everything but `about` and `minutes` is part of the study's digest. An arm has one of its own, of all that decides its
+results: other arms and more seeds change nothing of it, so that a study may grow without playing or measuring again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ HELD_OUT = "held_out"
 """In the place of a file of tasks: the held-out tasks of the runs themselves."""
 WORDS = ("about", "minutes")
 """Keys that are for people."""
+SEED = "SEED"
+"""In a setting's value: the run's seed. `../ARM-SEED` is another arm's run."""
 
 
 @record
@@ -103,6 +106,8 @@ class Study:
     endpoint: Endpoint
     making: Making
     digest: str
+    arm_digests: Mapping[str, str]
+    """Name of an arm -> digest of what decides its results."""
 
     @property
     def results(self) -> Path:
@@ -176,6 +181,7 @@ def read(path: Path) -> Study:
             writer=writer,
         ),
         digest=digest("study", _decisive(raw)),
+        arm_digests={arm.name: digest("arm", _deciding(_decisive(raw), arm, arms)) for arm in arms},
     )
 
 
@@ -274,3 +280,24 @@ def _decisive(raw: Any) -> Any:
     if not isinstance(raw, Mapping):
         return raw
     return {key: _decisive(value) for key, value in raw.items() if key not in WORDS}
+
+
+def _deciding(raw: Mapping[str, Any], arm: Arm, arms: Sequence[Arm]) -> dict[str, Any]:
+    """What decides the results of `arm`, of `raw` as `_decisive` left it: no other arm, but those it builds on."""
+    named = {one.name: one for one in arms}
+    upon: list[str] = []
+    ahead = [arm.name]
+    while ahead:
+        name = ahead.pop()
+        if name not in upon:
+            upon.append(name)
+            ahead += [other for other in named if other == named[name].start or _uses(named[name], other)]
+    apart = {"study": ("seeds",), "endpoint": ("compare",)}
+    tables = ((name, dict(raw.get(name, {})), apart.get(name, ())) for name in ("study", "endpoint", "settings"))
+    kept = {name: {key: value for key, value in table.items() if key not in out} for name, table, out in tables}
+    return {**kept, "arm": arm.name, "arms": {name: raw["arms"][name] for name in sorted(upon)}}
+
+
+def _uses(arm: Arm, other: str) -> bool:
+    """Does a setting of `arm` name the run of the arm `other`, as in "../collected-SEED"?"""
+    return f"/{other}-{SEED}" in repr(dict(arm.settings))

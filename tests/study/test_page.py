@@ -15,16 +15,22 @@ from tests.study.small import written
 RESULTS = Path(__file__).parents[2] / "curricula" / "results"
 
 
-def row(arm: str, seed: int, passed: int, *, tokens: int = 1000) -> dict[str, Any]:
+PLAYED = {
+    "first": {"proposals": 0, "valid": 0, "attempts": 8, "passed": 2, "groups": 4, "informative": 4, "tasks": 0},
+    "last": {"proposals": 0, "valid": 0, "attempts": 8, "passed": 6, "groups": 4, "informative": 1, "tasks": 0},
+}
+
+
+def row(arm: str, seed: int, passed: int, *, tokens: int = 1000, arm_digest: str = "d") -> dict[str, Any]:
     """A result of two functions: one that is always solved, one of which `passed` of 4 attempts were right."""
     counts = {"f": {"a": [4, 4]}, "g": {"b": [4, passed]}}
     run = {
         **{"ledger": "ab" * 16, "check": "accepted", "config": "c", "steps": 5, "weights": "cd" * 16},
         **{"generated": tokens, "trained": tokens, "warmup_updates": 0, "warmup_tokens": 0, "verifications": 40},
-        **{"seconds": 3600.0, "sandbox_seconds": 1800.0, "played": {}},
+        **{"seconds": 3600.0, "sandbox_seconds": 1800.0, "played": PLAYED},
     }
     return {
-        **{"schema": "selfplay.study/1", "study": "small", "study_digest": "d", "arm": arm, "about": ""},
+        **{"schema": "selfplay.study/1", "study": "small", "arm": arm, "arm_digest": arm_digest, "about": ""},
         **{"start": "", "seed": seed, "model": "toy", "k": 1, "attempts": 4, "temperature": 1.0, "budget": 1000},
         "looked": {"endpoint": {"counts": counts, "valid": [4, 1], "seconds": 1.0}},
         "run": run,
@@ -40,8 +46,10 @@ def test_figures_differences_and_costs(tmp_path: Path) -> None:
     study = read(written(tmp_path))
     results.describe(study)
     for seed, before, after in ((0, 0, 2), (1, 2, 4)):
-        results.put(results.path_of(study, name=f"warmup-{seed}", dev=False), row("warmup", seed, before))
-        results.put(results.path_of(study, name=f"full-{seed}", dev=False), row("full", seed, after))
+        now, former = study.arm_digests["warmup"], "a former form's"
+        first, second = (f"{name}-{seed}" for name in ("warmup", "full"))
+        results.put(results.path_of(study, name=first, dev=False), row("warmup", seed, before, arm_digest=now))
+        results.put(results.path_of(study, name=second, dev=False), row("full", seed, after, arm_digest=former))
     text = page.page(tmp_path / "results")
     # warmup: (1 + 0) / 2 and (1 + 1/2) / 2; full: (1 + 1/2) / 2 and 1.
     assert "| warmup | 2 | 62.5 [" in text
@@ -52,6 +60,9 @@ def test_figures_differences_and_costs(tmp_path: Path) -> None:
     # 2,000 tokens, 3,600 and 1,800 seconds for 25 points
     assert "| full | 0 | 5 | 1,000 | 1,000 | 40 | 1.00 | 0.50 | +25.0 | 80 | 144 | 72 |" in text
     assert "The test tasks were not opened." in text
+    assert "pass@1 of 4 attempts at temperature 1.0 on 2 tasks of 2 seeds, held-out tasks of the runs." in text
+    assert "| full |  | 25.0 % to 75.0 % | 100.0 % to 25.0 % |" in text
+    assert "Measured with another form of their arm, and owed with this one: `full-0`, `full-1`." in text
     assert "| full-0 | abababababababab | cdcdcdcdcdcdcdcd | cores 2, processor x |" in text
     assert page.write(tmp_path / "results").read_text() == text
 

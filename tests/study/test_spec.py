@@ -49,6 +49,37 @@ def test_words_for_people_are_not_part_of_its_digest(tmp_path: Path) -> None:
     assert read(written(tmp_path, "seeds = [0, 1]", "seeds = [0, 1, 2]")).digest != digest
 
 
+def test_an_arm_has_a_digest_of_what_decides_its_results(tmp_path: Path) -> None:
+    before = read(written(tmp_path)).arm_digests
+    more = "[arms.full]\nsettings = { }\n[arms.warmup]".replace("full", "third")
+    for old, new in (("[arms.warmup]", more), ("seeds = [0, 1]", "seeds = [0, 1, 2]"), ('[["warmup", "full"]]', "[]")):
+        after = read(written(tmp_path, old, new)).arm_digests
+        assert {name: after[name] for name in before} == before, new
+    for old, new in (
+        ("budget = 1000", "budget = 2000"),
+        ("attempts = 4", "attempts = 8"),
+        ('lr" = 1e-3', 'lr" = 2e-3'),
+    ):
+        after = read(written(tmp_path, old, new)).arm_digests
+        assert not any(after[name] == before[name] for name in before), new
+    longer = read(written(tmp_path, "steps = 3", "steps = 4")).arm_digests
+    assert longer["full"] != before["full"], "it starts from an arm that has changed"
+    own = read(written(tmp_path, '"frontier" }', '"uniform" }')).arm_digests
+    assert (own["warmup"] == before["warmup"], own["full"] == before["full"]) == (True, False)
+
+
+def test_an_arm_that_uses_another_s_run_changes_with_it(tmp_path: Path) -> None:
+    other = (
+        '[arms.full]\nsettings = {{ "curriculum.options" = {{ tasks = "../third-SEED" }} }}\n[arms.third]\nsteps = {}'
+    )
+    one, two = (
+        read(written(tmp_path, '[arms.full]\nsettings = { "curriculum.choose" = "frontier" }', other.format(steps)))
+        for steps in (1, 2)
+    )
+    assert one.arm_digests["full"] != two.arm_digests["full"]
+    assert one.arm_digests["warmup"] == two.arm_digests["warmup"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
