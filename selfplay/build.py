@@ -200,14 +200,17 @@ async def _execute(
     parts = assemble(config, project=project, folder=folder, ledger=ledger, observe=observe, interrupt=interrupt)
     control = Control(folder, ledger=ledger, config=config, project=project, interrupt=interrupt, observe=observe)
 
-    def steer(settings: loop.Settings) -> loop.Settings:
-        settings = control.steer(settings)
+    def ended(settings: loop.Settings) -> loop.Settings:
         done = enough is not None and enough(ledger)
         return replace(settings, steps=ledger.last_closed_step() + 1) if done else settings
 
+    def steer(settings: loop.Settings) -> loop.Settings:
+        return ended(control.steer(settings))
+
     async with control.listening(), parts as run:
         try:
-            steps = await loop.run(replace(run, steer=steer))
+            # note: asked before as well, since a run that was killed after its last step only saves.
+            steps = await loop.run(replace(run, steer=steer, settings=ended(run.settings)))
         except Interrupted:
             return Outcome(stop="interrupted", steps=ledger.last_closed_step() + 1)
         return Outcome(stop="done", steps=steps)
@@ -312,7 +315,7 @@ def settings_of(config: Config, players: parts.Players) -> loop.Settings:
         ),
         evaluation=evaluation_of(config),
         alarms=parts.watch(config),
-        rows=2 * config.policy.max_rows,
+        rows=samplers.in_flight(config),
         workers=config.sandbox.workers or os.cpu_count() or 1,
         retries=config.play.tries - 1,
         credit=parts.credit_of(config, players),

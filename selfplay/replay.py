@@ -201,7 +201,7 @@ async def _replay(
     say: Say,
 ) -> Replayed:
     async with AsyncExitStack() as stack:
-        bench = await _bench(config, project, folder, reader, stack)
+        bench = await _bench(config, project, folder, reader, say, stack)
         save, applied = await _restore(bench, update, saves, say)
         return Replayed(
             step=update.step,
@@ -213,14 +213,16 @@ async def _replay(
         )
 
 
-async def _bench(config: Config, project: Project, folder: Path, reader: Reader, stack: AsyncExitStack) -> Bench:
+async def _bench(
+    config: Config, project: Project, folder: Path, reader: Reader, say: Say, stack: AsyncExitStack
+) -> Bench:
     torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
     stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
     players = parts.roles(config, project)
     job = partial(parts.learner, config, players)
     model = await asyncio.get_running_loop().run_in_executor(torch_thread, job)
     stack.callback(model.close)
-    policy = parts.policy(config, model, torch_thread)
+    policy = parts.policy(config, model, torch_thread, say=say, alarm=say)
     stack.push_async_callback(policy.aclose)
     return Bench(
         settings=settings_of(config, players),

@@ -74,8 +74,9 @@ def check(config: Config) -> Sampler:
     """Refuse what the backend cannot honour, before anything is spent.
 
     Raises:
-        UserError: a constant is unknown or of the wrong type, something is to learn from an endpoint's replies, or
-            steps are to be played ahead by a sampler that shares its weights.
+        UserError: a constant is unknown or of the wrong type, something is to learn from an endpoint's replies,
+            steps are to be played ahead by a sampler that shares its weights, or engines have another arithmetic than
+            the learner and nothing corrects that.
         NotReady: vLLM is not there, or too old.
     """
     name, options = config.policy.backend, config.policy.options
@@ -112,14 +113,21 @@ def check(config: Config) -> Sampler:
             f"policy.options is set ({', '.join(options)}), and policy.backend `local` has no constants",
             hint="leave it out, or name the backend: -s policy.backend=vllm",
         )
+    carded = cards.learner_has_one(ranks=config.learner.ranks)
+    if elsewhere.engines(config) and carded and not corrected:
+        raise UserError(
+            f"the learner is on a card, and {elsewhere.engines(config)} engines sample on processors, whose arithmetic "
+            "is another",
+            hint="-s learner.correction=token_truncated; or CUDA_VISIBLE_DEVICES= for a learner on the processor",
+        )
     # note: on a card what else is in flight moves the last bits, as with vLLM.
-    kept = "A, B" if cards.learner_has_one(ranks=config.learner.ranks) else "A, B, C"
+    kept = "A, B" if carded else "A, B, C"
     words = elsewhere.local_words(config) or "the learner's own weights, in memory"
     return Sampler(words=words, guarantees=kept)
 
 
 def _refuse_adapters(config: Config) -> None:
-    """Adapters for each role are learnt in one process, and sampled by the learner's own model."""
+    """Adapters for each role are learnt in one process, and sampled by that model or by copies of it."""
     learner, said = config.learner, "learner.lora_per_role is true"
     if not learner.lora_per_role:
         return
@@ -135,6 +143,14 @@ def _refuse_adapters(config: Config) -> None:
             f"{said}, and learner.ranks is {learner.ranks}: ranks share one adapter",
             hint="-s learner.ranks=1, or one adapter for all: -s learner.lora_per_role=false",
         )
+
+
+def in_flight(config: Config) -> int:
+    """Replies that are asked for at the same time: twice what all samplers hold, so that none waits for the next."""
+    several = elsewhere.engines(config)
+    if not several and config.policy.backend == "vllm":
+        several = _options(config).replicas
+    return 2 * config.policy.max_rows * max(1, several)
 
 
 def planned(config: Config) -> Sampler:
@@ -173,7 +189,8 @@ def _options(config: Config) -> Options:
 
 
 def correction(config: Config) -> str | None:
-    """Importance weights of the loss: truncated ones by default where the sampler has a copy of the weights."""
+    """Importance weights of the loss: truncated ones by default where the sampler's arithmetic is another, or its
+    weights are older."""
     asked = config.learner.correction
     if asked == "auto":
         return "token_truncated" if config.policy.backend in ("vllm", "tinker") or config.run.staleness else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -91,6 +91,7 @@ def command(
                     found,
                     session.project,
                     ready=ready,
+                    say=session.say,
                     address=(host, port),
                     given={
                         "rendering": renderer,
@@ -107,7 +108,13 @@ def command(
 
 
 async def _serve(
-    target: Target, project: Project, *, ready: Any, address: tuple[str, int], given: dict[str, Any]
+    target: Target,
+    project: Project,
+    *,
+    ready: Any,
+    say: Callable[[str], None],
+    address: tuple[str, int],
+    given: dict[str, Any],
 ) -> None:
     from selfplay import parts
     from selfplay.config import load
@@ -120,7 +127,9 @@ async def _serve(
     async with AsyncExitStack() as stack:
         torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
         stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
-        policy = await targets.opened(target, config=config, players=players, torch_thread=torch_thread, stack=stack)
+        policy = await targets.opened(
+            target, config=config, players=players, torch_thread=torch_thread, stack=stack, say=say
+        )
         proxy = Proxy(policy, **given, role=players.solver.name)
         with serving(proxy, host=address[0], port=address[1], model=target.words) as server:
             ended = asyncio.Event()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ def _page(session: Session) -> int:
 
 
 def _chosen(session: Session, study: Study, *, only: Sequence[str], seeds: Sequence[int], dev: bool) -> list[Job]:
-    """The runs that are asked for, with those that they start from."""
+    """The runs that are asked for, with those that they build upon."""
     from selfplay.study.arms import jobs
 
     every = jobs(study, project=session.project, dev=dev)
@@ -111,8 +112,8 @@ def _chosen(session: Session, study: Study, *, only: Sequence[str], seeds: Seque
         raise UserError(f"study `{study.name}` has no {'dev ' if dev else ''}seed", hint="name some: seeds = [0, 1, 2]")
     wanted = {study.arm(name).name for name in only} or {arm.name for arm in study.arms}
     for arm in reversed(study.arms):
-        if arm.name in wanted and arm.start:
-            wanted.add(arm.start)
+        if arm.name in wanted:
+            wanted.update(arm.upon)
     known = {job.seed for job in every}
     if strange := [seed for seed in seeds if seed not in known]:
         raise UserError(f"{strange[0]} is no seed of study `{study.name}`", hint=f"its seeds: {sorted(known)}")
@@ -142,6 +143,7 @@ def _plan(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool) -
 def _make(session: Session, study: Study) -> int:
     from selfplay.evaluation.making import make, slipped
     from selfplay.events import Interrupt
+    from selfplay.stages import Interrupted
     from selfplay.study import opening
     from selfplay.study.arms import root_of
     from selfplay.study.writing import written
@@ -150,23 +152,27 @@ def _make(session: Session, study: Study) -> int:
     made = study.making
     if not made.sources or study.endpoint.tasks == "held_out":
         raise UserError(f"{study.path} does not say of what tasks are made", hint="[making] sources = ['pypi:...']")
-    interrupt = Interrupt()
-    with PlainObserver(sys.stderr, run=study.name) as observe, signals.listen(interrupt, say=session.say):
-        project, root = session.project, root_of(study, project=session.project)
-        find = (
-            written(study, root=root, project=project, observe=observe, interrupt=interrupt)
-            if made.writer
-            else slipped(project=project, observe=observe)
-        )
-        found = make(
-            made.sources,
-            folder=opening.place(study),
-            bugs=made.bugs,
-            functions=made.functions,
-            each=made.each,
-            find=find,
-            observe=observe,
-        )
+    interrupt, project = Interrupt(), session.project
+    with PlainObserver(sys.stderr, run=study.name) as observe, ExitStack() as stack:
+        find = slipped(project=project, observe=observe)
+        if made.writer:
+            # note: slips are no run, Ctrl-C ends them at once.
+            stack.enter_context(signals.listen(interrupt, say=session.say))
+            root = root_of(study, project=project)
+            find = written(study, root=root, project=project, observe=observe, interrupt=interrupt)
+        try:
+            found = make(
+                made.sources,
+                folder=opening.place(study),
+                bugs=made.bugs,
+                functions=made.functions,
+                each=made.each,
+                find=find,
+                observe=observe,
+            )
+        except Interrupted:
+            session.say("stopped; the same command goes on")
+            return STOPPED
     digest = opening.digest_of(opening.files_in(study))
     if session.json:
         session.answer("study", {**found.data, "digest": digest})

@@ -148,7 +148,9 @@ class _Play:
                 answer = await self._answer(proxy, said.text)
                 said = await self._call(toolbox, Call(name=ANSWER, arguments=answer))
         except _Over as over:
-            return over.stop, over.fault
+            if self.rows or over.fault is not None:
+                return over.stop, over.fault
+            return Stop.FAULT, _blame(f"the harness was at its limit ({over.stop}) before the first reply", "")
         except ChannelLost as error:
             return (Stop.MALFORMED, None) if self.rows else (Stop.FAULT, _blame(error.message, ""))
         if not self.rows:

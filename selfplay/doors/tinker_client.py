@@ -38,6 +38,7 @@ CONTEXT = 32_768
 """Prompt and reply, in tokens, where neither server nor settings say it."""
 OPENING_SECONDS = 120.0
 """Longest wait for a session, where one request may take longer."""
+OPENING = "open a session"
 AGAIN = "type the same command again: it goes on from the last save"
 BUSY = (402, 408, 409, 429)
 """What passes by itself, or once somebody has paid: the SDK tries again until its time is over."""
@@ -97,10 +98,6 @@ def check(config: Config) -> str:
         raise UserError(f"learner.order is `{learner.order}`, {said} learns in one step", hint="-s learner.order=joint")
     if learner.kl:
         raise UserError(f"learner.kl is {learner.kl:g}, {said} keeps no reference here", hint="-s learner.kl=0")
-    if config.run.cluster.get("engines"):
-        raise UserError(
-            f"run.cluster asks for engines, {said} samples elsewhere", hint="-s 'run.cluster={engines = 0}'"
-        )
     given = given_of(config)
     return f"{given.model} at {given.url or 'a Tinker server'}, learnt and sampled there (SDK {installed()})"
 
@@ -128,7 +125,7 @@ class Service:
         self.seconds = seconds
         self._opened: Any = self.sdk.ServiceClient(base_url=url or None)
         opening = min(seconds, OPENING_SECONDS)
-        with self.told("open a session", seconds=opening):
+        with self.told(OPENING, seconds=opening):
             # note: the SDK itself would try for minutes, and it has no deadline for this.
             _within(opening, lambda: self._opened.holder)
             rest = _within(opening, lambda: self.sdk.RestClient(base_url=url or None))
@@ -205,10 +202,13 @@ class Service:
             why = f"{server} could not {doing}: {_line(found[1] if found else str(error))}"
             return RunFailed(why, hint=AGAIN) if error.category == "user" else NotReady(why, hint=AGAIN)
         if isinstance(error, sdk.TinkerError):
-            return UserError(
-                f"no session with {server}: {_line(error)}", hint=f"export {KEY}=..., or: tinker auth login"
-            )
-        return RunFailed(f"{server} could not {doing}: {type(error).__name__}: {_line(error)}", hint=AGAIN)
+            if doing == OPENING:
+                return UserError(
+                    f"no session with {server}: {_line(error)}", hint=f"export {KEY}=..., or: tinker auth login"
+                )
+            return NotReady(f"{server} could not {doing}: {_line(error)}", hint=AGAIN)
+        why = f"{server} could not {doing}: {type(error).__name__}: {_line(error)}"
+        return NotReady(why, hint=AGAIN) if gone else RunFailed(why, hint=AGAIN)
 
     def _refused(self, status: int, text: str, doing: str, *, gone: bool) -> SelfplayError:
         server = f"the Tinker server {self.url}"
@@ -217,7 +217,12 @@ class Service:
         if status >= 500 or status in BUSY:
             return NotReady(f"{server} failed to {doing} ({status}: {text})", hint=AGAIN)
         why = f"{server} refused to {doing} ({status}: {text})"
-        return RunFailed(why, hint=AGAIN) if gone else UserError(why, hint="does it speak the API of this version?")
+        if not gone:
+            return UserError(why, hint="does it speak the API of this version?")
+        if status == 404:
+            return RunFailed(why, hint=AGAIN)
+        # note: a save is set aside for good where it is said to be gone; with another key it may only be out of sight.
+        return NotReady(why, hint=f"is it the account that saved it? {AGAIN}")
 
 
 class Training:

@@ -101,7 +101,8 @@ def make(
     if total < bugs or places < functions:
         raise UserError(
             f"{total} bugs in {places} functions, and {bugs} in {functions} are wanted\n" + "\n".join(lines),
-            hint="name more sources under [making], or allow more bugs a function (each)",
+            hint="name more sources under [making], or allow more bugs a function (each) and remove the files of those "
+            f"that gave too few: they are not made again while they are in {folder}",
         )
     return Made(lines=tuple(lines), data={"sources": rows, "bugs": total, "functions": places})
 

@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from selfplay import parts
+from selfplay import parts, samplers
 from selfplay.config import Config
 from selfplay.errors import NotFound, UserError
 from selfplay.evaluation import tasks as files
@@ -139,12 +139,16 @@ class Bench:
                 await self._game.seeds()
         return self._game
 
+    def say(self, text: str) -> None:
+        """Tell it whoever looks on."""
+        self.observe(Event(kind="note", data={"text": text}))
+
     async def held_out(self) -> HeldOut:
         """What is played on; tasks that are made here are kept for the next time."""
         ground = self.ground
         if ground.on is not None:
             return ground.on
-        self.observe(Event(kind="note", data={"text": "making held-out tasks, once; later evaluations find them"}))
+        self.say("making held-out tasks, once; later evaluations find them")
         _, tasks = await (await self.game()).held_out(ground.count)
         if not tasks:
             raise UserError(
@@ -208,12 +212,14 @@ async def _play(
             async with AsyncExitStack() as stack:
                 torch_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch")
                 stack.callback(torch_thread.shutdown, wait=False, cancel_futures=True)
-                policy = await opened(target, config=config, players=players, torch_thread=torch_thread, stack=stack)
+                policy = await opened(
+                    target, config=config, players=players, torch_thread=torch_thread, stack=stack, say=bench.say
+                )
                 if isinstance(game, AsksPolicy):
                     game.bind(policy, seed=seed)
                 ledger.append(*on.seeds, *on.others, *on.tasks)
                 pools = _pools(ledger, policy, bench, config=config, seed=seed)
-                bench.observe(Event(kind="note", data={"text": f"{target.words} on {bench.ground.words}"}))
+                bench.say(f"{target.words} on {bench.ground.words}")
                 began = time.monotonic()
                 found = await play(
                     pools,
@@ -238,7 +244,7 @@ def _pools(ledger: Ledger, policy: Policy, bench: Bench, *, config: Config, seed
         observe=bench.observe,
         interrupt=Interrupt(),
         clock=Clock(),
-        rows=asyncio.Semaphore(2 * config.policy.max_rows),
+        rows=asyncio.Semaphore(samplers.in_flight(config)),
         workers=asyncio.Semaphore(config.sandbox.workers or os.cpu_count() or 1),
         retries=config.play.tries - 1,
     )

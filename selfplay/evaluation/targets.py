@@ -6,7 +6,7 @@ Not here: what they play (`measure`), which run a person means (`cli`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import field
@@ -114,9 +114,15 @@ def config_of(target: Target, *, otherwise: Config) -> Config:
 
 
 async def opened(
-    target: Target, *, config: Config, players: parts.Players, torch_thread: Executor, stack: AsyncExitStack
+    target: Target,
+    *,
+    config: Config,
+    players: parts.Players,
+    torch_thread: Executor,
+    stack: AsyncExitStack,
+    say: Callable[[str], None],
 ) -> Policy:
-    """The policy that samples from it; closed with `stack`.
+    """The policy that samples from it; closed with `stack`. `say` is told what becomes of engines elsewhere.
 
     Raises:
         NotFound, NotReady: there is no such model, or it cannot be fetched.
@@ -131,7 +137,7 @@ async def opened(
     if target.save is not None and target.folder is not None:
         place = target.folder / target.save.path
         await loop.run_in_executor(torch_thread, partial(model.trainer.load, place, target.save))
-    policy = parts.policy(config, model, torch_thread)
+    policy = parts.policy(config, model, torch_thread, say=say, alarm=say)
     stack.push_async_callback(policy.aclose)
     return policy
 

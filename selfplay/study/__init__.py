@@ -2,6 +2,7 @@
 
     spec         the study's file: arms, seeds, budget, endpoint
     arms         what an arm is played with, and playing it until its budget is spent
+    writing      test tasks that a frozen arm's injector writes
     opening      the test tasks: their digest, and who looked at them
     measuring    an arm's weights on the endpoint, and what the arm cost
     results      one JSON file an arm and seed, which is committed

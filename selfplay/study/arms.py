@@ -16,9 +16,9 @@ from pathlib import Path
 from selfplay import build, fork
 from selfplay.config import Config, diff, from_run, load
 from selfplay.config.settings import toml_value
-from selfplay.errors import NotFound, UserError
+from selfplay.errors import NotFound, NotReady, UserError
 from selfplay.events import Interrupt, Observer
-from selfplay.ledger import Ledger, Reader, files, watching
+from selfplay.ledger import Ledger, Reader, StepRow, files, watching
 from selfplay.project import Project
 from selfplay.study import results
 from selfplay.study.spec import SEED, Arm, Study
@@ -60,7 +60,15 @@ class Job:
         """What it starts from; None where that is the preset's own weights."""
         if not self.arm.start:
             return None
-        return Job(study=self.study, arm=self.study.arm(self.arm.start), seed=self.seed, root=self.root)
+        return self._of(self.arm.start)
+
+    @property
+    def upon(self) -> tuple[Job, ...]:
+        """Those whose runs it needs, its start among them."""
+        return tuple(map(self._of, self.arm.upon))
+
+    def _of(self, arm: str) -> Job:
+        return Job(study=self.study, arm=self.study.arm(arm), seed=self.seed, root=self.root)
 
 
 def root_of(study: Study, *, project: Project) -> Path:
@@ -76,13 +84,14 @@ def jobs(study: Study, *, project: Project, dev: bool) -> list[Job]:
 
 
 def owed(chosen: Sequence[Job], *, dev: bool) -> list[Job]:
-    """Those of `chosen` that have no result yet, and what they start from; a result may come from another machine."""
+    """Those of `chosen` that have no result yet, and what they build upon; a result may come from another machine."""
     needed: set[Path] = set()
-    for job in chosen:
-        one = None if results.has(job.study, name=job.name, dev=dev) else job
-        while one is not None and one.folder not in needed:
-            needed.add(one.folder)
-            one = one.start
+    ahead = [job for job in chosen if not results.has(job.study, name=job.name, dev=dev)]
+    while ahead:
+        job = ahead.pop()
+        if job.folder not in needed:
+            needed.add(job.folder)
+            ahead += job.upon
     return [job for job in chosen if job.folder in needed]
 
 
@@ -92,17 +101,25 @@ class Meter:
     def __init__(self) -> None:
         self.generated = 0
         self.trained = 0
+        self.last = 0
+        """Of the last step that was looked at."""
         self._seen = -1
 
     def look(self, reader: Reader) -> int:
         """All tokens so far."""
         rows = reader.step_rows(after=self._seen)
-        self.generated += sum(
-            tally.tokens for row in rows for place, tally in row.tallies.items() if place.partition("/")[0] in STAGES
-        )
-        self.trained += sum(one.tokens for one in reader.ask(partial(watching.learnt, after=self._seen)))
-        self._seen = max([self._seen, *(row.step for row in rows)])
+        learnt = reader.ask(partial(watching.learnt, after=self._seen))
+        generated = {row.step: _generated(row) for row in rows}
+        self.generated += sum(generated.values())
+        self.trained += sum(one.tokens for one in learnt)
+        if rows:
+            self._seen = max(generated)
+            self.last = generated[self._seen] + sum(one.tokens for one in learnt if one.step == self._seen)
         return self.generated + self.trained
+
+
+def _generated(row: StepRow) -> int:
+    return sum(tally.tokens for place, tally in row.tallies.items() if place.partition("/")[0] in STAGES)
 
 
 def config_of(job: Job, *, project: Project) -> Config:
@@ -129,11 +146,15 @@ def play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt)
     """Play what is owed of it; True where it is done.
 
     Raises:
-        UserError, NotFound, NotReady, RunFailed, Held: as the parts say.
+        UserError: its run was played with other settings, a larger budget, or from other weights.
+        NotFound, NotReady, RunFailed, Held: as the parts say.
     """
     config = config_of(job, project=project)
     if _done(job, config):
         return True
+    for one in job.upon:
+        if not done(one, project=project):
+            raise NotReady(f"{job.name} needs the run {one.name}, which is not played to its end", hint="play it first")
     if _forked(job) is not None and not (job.folder / files.NAME).exists():
         _fork(job, config, project=project)
     budget = job.study.budget if job.arm.steps is None and not job.arm.supervised else None
@@ -149,11 +170,12 @@ def play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt)
 
 
 def done(job: Job, *, project: Project) -> bool:
-    """Is nothing left to be played of it?"""
-    start = job.start
-    if start is not None and not done(start, project=project):
-        return False
-    return _done(job, config_of(job, project=project))
+    """Is nothing left to be played of it?
+
+    Raises:
+        UserError: its run was played with a larger budget, or from other weights than its start has.
+    """
+    return all(done(one, project=project) for one in job.upon) and _done(job, config_of(job, project=project))
 
 
 def _done(job: Job, config: Config) -> bool:
@@ -162,13 +184,35 @@ def _done(job: Job, config: Config) -> bool:
         return True
     try:
         with Ledger.read(job.folder) as reader:
+            if reader.run_row().config_digest != config.digest:
+                return False  # note: playing it says what differs.
+            _refuse_strange(job, reader)
             saves = {save.policy_version for save in reader.saves()}
             saved = reader.status().policy_version in saves
-            if job.arm.steps is None and not job.arm.supervised:
-                return saved and Meter().look(reader) >= job.study.budget
-            return saved and reader.last_closed_step() + 1 >= config.run.steps
+            if job.arm.steps is not None or job.arm.supervised:
+                return saved and reader.last_closed_step() + 1 >= config.run.steps
+            meter = Meter()
+            spent = meter.look(reader)
+            if spent - meter.last >= job.study.budget:
+                raise _other(job, f"was played for {spent:,} tokens, and the study's budget is {job.study.budget:,}")
+            return saved and spent >= job.study.budget
     except NotFound:
         return False
+
+
+def _refuse_strange(job: Job, reader: Reader) -> None:
+    """Refuse a fork of other weights than its start's last ones: that one was played on, or made anew."""
+    start, row = _forked(job), reader.parent_row()
+    if start is None or row is None or not (start.folder / files.NAME).exists():
+        return
+    with Ledger.read(start.folder) as parent:
+        last = max(parent.saves(), key=lambda save: (save.policy_version, save.step), default=None)
+    if last is not None and last.weights_digest != row.weights_digest:
+        raise _other(job, f"went on from other weights than `{start.name}` has now")
+
+
+def _other(job: Job, what: str) -> UserError:
+    return UserError(f"the run {job.name} {what}", hint=f"play it anew: remove {job.folder}")
 
 
 def _forked(job: Job) -> Job | None:

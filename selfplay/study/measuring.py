@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.config import Config
-from selfplay.errors import RunFailed
+from selfplay.errors import NotReady, RunFailed
 from selfplay.evaluation.grounds import Ground, on_file, on_run
 from selfplay.evaluation.measure import Ask, Measured, measure
 from selfplay.evaluation.targets import Target, of_run
 from selfplay.events import Observer
-from selfplay.ledger import Ledger, StepRow, watching
+from selfplay.ledger import Ledger, StepRow, files, watching
 from selfplay.project import Project
 from selfplay.study import arms
 from selfplay.study.arms import Job, Meter
@@ -92,7 +92,14 @@ def _ground_of(job: Job, own: bool) -> Path:
     if own:
         return job.folder
     others = [replace(job, arm=arm) for arm in job.study.arms if arm.name != job.arm.name]
-    return next(other.folder for other in others if (other.folder / "ledger.db").exists())
+    found = next((other.folder for other in others if (other.folder / files.NAME).exists()), None)
+    if found is None:
+        raise NotReady(
+            f"no run of study `{job.study.name}` with seed {job.seed} is here, whose held-out tasks `{job.arm.name}` "
+            "could be asked",
+            hint=f"play one: selfplay study {job.study.path} --only ARM --seed {job.seed}",
+        )
+    return found
 
 
 def _look(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.errors import NotReady, UserError
+from selfplay.study.results import whole
 from selfplay.study.spec import HELD_OUT, Study
 from selfplay.types import digest
 
@@ -63,11 +64,18 @@ def digest_of(paths: Sequence[Path]) -> str:
 
 
 def openings(folder: Path) -> list[dict[str, Any]]:
-    """Who has looked at the test tasks, first one first."""
+    """Who has looked at the test tasks, first one first.
+
+    Raises:
+        UserError: the file that says so is damaged.
+    """
+    path = folder / NAME
     try:
-        found = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}", hint=f"bring back its last form: git checkout {path}") from error
     assert isinstance(found, list)
     return found
 
@@ -87,6 +95,5 @@ def open_test(study: Study, *, again: bool) -> None:
             hint="what was tuned since then has seen the test. If that is meant, it stays on the page:\n"
             f"      selfplay study {study.path} --open-again",
         )
-    study.results.mkdir(parents=True, exist_ok=True)
     entry = {"study": study.digest, "seeds": list(study.seeds), "budget": study.budget}
-    (study.results / NAME).write_text(json.dumps([*before, entry], indent=1) + "\n", encoding="utf-8")
+    whole(study.results / NAME, json.dumps([*before, entry], indent=1) + "\n")

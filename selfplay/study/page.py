@@ -54,25 +54,43 @@ def page(folder: Path) -> str:
 def of_study(folder: Path) -> str:
     """The part of one study."""
     about = json.loads((folder / results.ABOUT).read_text(encoding="utf-8"))
-    rows = results.read(folder)
+    rows, former = _current(results.read(folder), about)
     lines = [f"## {folder.name}", "", about["about"], "", f"    selfplay study {about['file']}", ""]
-    lines += [_opened(folder), ""]
+    lines += [_opened(folder, about), ""]
     if rows:
         lines += [_asked(rows, about), "", *_arms(rows, about), "", *_compared(rows, about), *_costs(rows, about), ""]
         lines += [*_played(rows, about), *_runs(rows), ""]
     else:
         lines += ["No arm was measured yet.", ""]
-    if dev := results.read(folder / "dev"):
+    if former:
+        names = ", ".join(f"`{row['arm']}-{row['seed']}`" for row in former)
+        lines += [f"Left out, as measured with another form of their arm: {names}.", ""]
+    dev, _ = _current(results.read(folder / "dev"), about)
+    if dev:
         lines += ["### Tuning (other seeds, held-out tasks of the training package)", "", *_arms(dev, about), ""]
     return "\n".join(lines)
 
 
-def _opened(folder: Path) -> str:
-    found = openings(folder)
-    if not found:
+def _current(rows: Rows, about: Mapping[str, Any]) -> tuple[Rows, Rows]:
+    """Results of the arms as the study has them, and those of former ones."""
+    digests = {arm["name"]: arm["digest"] for arm in about["arms"]}
+    now = [row for row in rows if row["arm_digest"] == digests.get(row["arm"])]
+    return now, [row for row in rows if row not in now]
+
+
+def _opened(folder: Path, about: Mapping[str, Any]) -> str:
+    """How often anybody has looked at the test tasks: this study, and others whose tasks are the same."""
+    own, others = len(openings(folder)), {}
+    for path in sorted(folder.parent.glob(f"*/{results.ABOUT}")) if about["tasks_digest"] else ():
+        other = json.loads(path.read_text(encoding="utf-8"))
+        if path.parent != folder and other["tasks_digest"] == about["tasks_digest"]:
+            others[path.parent.name] = len(openings(path.parent))
+    total = own + sum(others.values())
+    if not total:
         return "The test tasks were not opened."
-    times = "once" if len(found) == 1 else f"{len(found)} times, so that later forms of the study may be tuned to them"
-    return f"The test tasks were opened {times}."
+    by = "".join(f", {number} of them by `{name}`" for name, number in others.items() if number)
+    later = ", so that later forms of the study may be tuned to them" if total > 1 else ""
+    return f"The test tasks were opened {'once' if total == 1 else f'{total} times'}{by}{later}."
 
 
 def _asked(rows: Rows, about: Mapping[str, Any]) -> str:
@@ -118,10 +136,6 @@ def _arms(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
         if arm["about"] or arm["name"] not in played:
             owed = "" if arm["name"] in played else "Not measured yet."
             yield f"- `{arm['name']}`: {' '.join(filter(None, (arm['about'], owed)))}"
-    digests = {arm["name"]: arm["digest"] for arm in about["arms"]}
-    if old := [f"`{row['arm']}-{row['seed']}`" for row in rows if row["arm_digest"] != digests.get(row["arm"])]:
-        yield ""
-        yield f"Measured with another form of their arm, and owed with this one: {', '.join(old)}."
     if about.get("start_seed") is not None:
         yield ""
         yield (
@@ -201,7 +215,8 @@ def _costs(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
         cells += [f"{mean('verifications'):,.0f}", f"{mean('seconds') / 3600:.2f}"]
         cells += [f"{mean('sandbox_seconds') / 3600:.2f}", "" if gained is None else f"{100 * gained:+.1f}"]
         for value in (tokens, mean("seconds"), mean("sandbox_seconds")):
-            cells.append(f"{value / (100 * gained):,.0f}" if gained is not None and gained > 0 else "")
+            # note: what a longer warm-up costs is in its updates; it plays nothing.
+            cells.append(f"{value / (100 * gained):,.0f}" if gained is not None and gained > 0 < value else "")
         yield f"| {' | '.join(cells)} |"
 
 
@@ -251,7 +266,6 @@ def _shown(found: Estimate, *, signed: bool = False) -> str:
 
 def write(folder: Path) -> Path:
     """Make the page anew; its path."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / NAME
-    path.write_text(page(folder), encoding="utf-8")
+    results.whole(path, page(folder))
     return path

@@ -29,9 +29,14 @@ def path_of(study: Study, *, name: str, dev: bool) -> Path:
 
 def put(path: Path, found: Mapping[str, Any]) -> None:
     """Write one."""
+    whole(path, json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def whole(path: Path, text: str) -> None:
+    """Write a file, so that nobody ever sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    aside.write_text(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+    aside.write_text(text, encoding="utf-8")
     aside.replace(path)
 
 

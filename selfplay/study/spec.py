@@ -35,7 +35,7 @@ HELD_OUT = "held_out"
 WORDS = ("about", "minutes")
 """Keys that are for people."""
 SEED = "SEED"
-"""In a setting's value: the run's seed. `../ARM-SEED` is another arm's run."""
+"""In a setting's value: the run's seed. `../ARM-SEED` is another arm's run, which is played before."""
 
 
 @record
@@ -46,6 +46,8 @@ class Arm:
     about: str
     start: str
     """The arm whose last weights it starts from; empty: the preset's own."""
+    upon: tuple[str, ...]
+    """Arms whose runs it needs played to their end: `start`, and those that its settings name."""
     steps: int | None
     """Steps it plays; None: until its budget is spent."""
     supervised: bool
@@ -243,19 +245,22 @@ def _endpoint(table: Mapping[str, Any], where: _Where) -> Endpoint:
 
 
 def _arms(table: Mapping[str, Any], *, start: str, where: _Where) -> tuple[Arm, ...]:
-    """The arms, starts first."""
+    """The arms, after those that they build upon."""
     made: dict[str, Arm] = {}
     for name, keys in table.items():
         where.only(keys, ("about", "start", "steps", "supervised", "settings"), f"key of [arms.{name}]")
         supervised = bool(keys.get("supervised", False))
-        own = "" if name == start else start
+        begin = str(keys.get("start", "" if name == start else start))
+        settings = dict(keys.get("settings", {}))
+        used = [other for other in table if f"/{other}-{SEED}" in repr(settings)]
         made[name] = Arm(
             name=name,
             about=str(keys.get("about", "")),
-            start=str(keys.get("start", own)),
+            start=begin,
+            upon=tuple(dict.fromkeys([begin, *used] if begin else used)),
             steps=keys.get("steps"),
             supervised=supervised,
-            settings=dict(keys.get("settings", {})),
+            settings=settings,
         )
     if not made:
         raise where.wrong("there is no arm")
@@ -266,8 +271,8 @@ def _arms(table: Mapping[str, Any], *, start: str, where: _Where) -> tuple[Arm, 
             return
         if arm.name in above or (arm.start and arm.start not in made):
             raise where.wrong(f"arm `{arm.name}` starts from `{arm.start}`, which is no arm or starts from it")
-        if arm.start:
-            put(made[arm.start], (*above, arm.name))
+        for name in arm.upon:
+            put(made[name], (*above, arm.name))
         found.append(arm)
 
     for arm in made.values():
@@ -276,7 +281,7 @@ def _arms(table: Mapping[str, Any], *, start: str, where: _Where) -> tuple[Arm, 
 
 
 def _decisive(raw: Any) -> Any:
-    """What is read, without what is for people; the tasks' digest is not known before they are made."""
+    """What is read, without what is for people."""
     if not isinstance(raw, Mapping):
         return raw
     return {key: _decisive(value) for key, value in raw.items() if key not in WORDS}
@@ -291,13 +296,8 @@ def _deciding(raw: Mapping[str, Any], arm: Arm, arms: Sequence[Arm]) -> dict[str
         name = ahead.pop()
         if name not in upon:
             upon.append(name)
-            ahead += [other for other in named if other == named[name].start or _uses(named[name], other)]
+            ahead += named[name].upon
     apart = {"study": ("seeds",), "endpoint": ("compare",)}
     tables = ((name, dict(raw.get(name, {})), apart.get(name, ())) for name in ("study", "endpoint", "settings"))
     kept = {name: {key: value for key, value in table.items() if key not in out} for name, table, out in tables}
     return {**kept, "arm": arm.name, "arms": {name: raw["arms"][name] for name in sorted(upon)}}
-
-
-def _uses(arm: Arm, other: str) -> bool:
-    """Does a setting of `arm` name the run of the arm `other`, as in "../collected-SEED"?"""
-    return f"/{other}-{SEED}" in repr(dict(arm.settings))

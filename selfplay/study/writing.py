@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.config import Config
-from selfplay.errors import NotReady
 from selfplay.evaluation import planted
 from selfplay.evaluation.making import Find, in_turn, name_of, quick
 from selfplay.evaluation.planted import Proved
@@ -25,6 +24,7 @@ from selfplay.games.code import edits
 from selfplay.games.code.mutate import mutations
 from selfplay.ledger import Ledger
 from selfplay.project import Project
+from selfplay.stages import Interrupted
 from selfplay.study import arms
 from selfplay.study.arms import Job
 from selfplay.study.spec import Arm, Study
@@ -54,7 +54,10 @@ warm-up is rehearsed in the source; in the sandbox that hides most, since this m
 
 
 def written(study: Study, *, root: Path, project: Project, observe: Observer, interrupt: Interrupt) -> Find:
-    """Finds bugs that the study's writer plants; its runs lie in `root`, and are not played again."""
+    """Finds bugs that the study's writer plants; its runs lie in `root`, and are not played again.
+
+    Finding raises `Interrupted` where one of them was asked to stop.
+    """
 
     def find(source: str, *, wanted: int, each: int, seen: frozenset[str], path: Path) -> None:
         first = _job(study, study.arm(study.making.writer), root=root)
@@ -84,6 +87,7 @@ def _arm(study: Study, source: str, *, steps: int) -> Arm:
         name=f"written-{name_of(source)}",
         about=f"Bugs of {study.making.writer} in {source}: nothing is learnt.",
         start=study.making.writer,
+        upon=(study.making.writer,),
         steps=steps,
         supervised=False,
         settings={**SETTINGS, "game.source": source},
@@ -92,7 +96,7 @@ def _arm(study: Study, source: str, *, steps: int) -> Arm:
 
 def _play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt) -> None:
     if not arms.play(job, project=project, observe=observe, interrupt=interrupt):
-        raise NotReady(f"{job.name} was stopped", hint="the same command goes on")
+        raise Interrupted
 
 
 async def _seeds(config: Config, *, project: Project, observe: Observer) -> list[Seed]:

@@ -83,6 +83,16 @@ def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Ty
     code, out, err = typed("study", str(study))
     assert (code, "0 measured" in err) == (0, True)
 
+    for old, new, error in (
+        ("budget = 300", "budget = 30", "the study's budget is 30"),
+        ('"play.attempts" = 4', '"play.attempts" = 5', "was started with other settings"),
+        ("steps = 2", "steps = 3", "the run full-0 went on from other weights than `warmup-0` has now"),
+    ):
+        study.write_text(STUDY.replace(old, new))
+        code, out, err = typed("study", str(study))
+        assert (code, error in err) == (2, True), err
+    study.write_text(STUDY)
+
     shutil.rmtree(here / "runs")
     (folder / "warmup-0.json").unlink()
     code, out, err = typed("study", str(study), "--only", "warmup")
@@ -118,6 +128,14 @@ def test_bad_input(study: Path, typed: Callable[..., Typed], words: list[str], e
     code, out, err = typed("study", *[str(study) if word == "FILE" else word for word in words])
     assert (code, out) == (2, "")
     assert error in err
+
+
+def test_a_model_that_learnt_nothing_is_asked_the_held_out_tasks_of_some_run(
+    study: Path, typed: Callable[..., Typed]
+) -> None:
+    study.write_text(f'{STUDY}[arms.base]\nstart = ""\nsteps = 0\n')
+    code, _, err = typed("study", str(study), "--dev", "--only", "base")
+    assert (code, "no run of study `few` with seed 5 is here" in err) == (3, True), err
 
 
 def test_a_plan_for_programs(study: Path, spawned: Callable[..., Typed]) -> None:

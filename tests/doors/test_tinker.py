@@ -209,6 +209,10 @@ def test_a_save_names_a_state_and_a_later_launch_goes_on_from_it(
         opened(lora_rank=2).load(tmp_path / "step_000000", save)
     with pytest.raises(RunFailed, match="not the recorded one"):
         moved.load(tmp_path / "step_000000", replace(save, weights_digest="0"))
+    server.faults = {"load_weights": [403]}
+    with pytest.raises(NotReady, match=r"refused to load tinker://.* \(403") as raised:
+        moved.load(tmp_path / "step_000000", save)
+    assert "is it the account that saved it?" in raised.value.hint
     server.states.clear()
     with pytest.raises(RunFailed, match=r"could not load tinker://.*no weights at"):
         moved.load(tmp_path / "step_000000", save)

@@ -9,7 +9,7 @@ import pytest
 
 from selfplay.errors import UserError
 from selfplay.study import opening, page, results
-from selfplay.study.spec import read
+from selfplay.study.spec import Study, read
 from tests.study.small import written
 
 RESULTS = Path(__file__).parents[2] / "curricula" / "results"
@@ -21,7 +21,7 @@ PLAYED = {
 }
 
 
-def row(arm: str, seed: int, passed: int, *, tokens: int = 1000, arm_digest: str = "d") -> dict[str, Any]:
+def row(arm: str, seed: int, passed: int, *, tokens: int = 1000) -> dict[str, Any]:
     """A result of two functions: one that is always solved, one of which `passed` of 4 attempts were right."""
     counts = {"f": {"a": [4, 4]}, "g": {"b": [4, passed]}}
     run = {
@@ -30,12 +30,19 @@ def row(arm: str, seed: int, passed: int, *, tokens: int = 1000, arm_digest: str
         **{"seconds": 3600.0, "sandbox_seconds": 1800.0, "played": PLAYED},
     }
     return {
-        **{"schema": "selfplay.study/1", "study": "small", "arm": arm, "arm_digest": arm_digest, "about": ""},
+        **{"schema": "selfplay.study/1", "study": "small", "arm": arm, "about": ""},
         **{"start": "", "seed": seed, "model": "toy", "k": 1, "attempts": 4, "temperature": 1.0, "budget": 1000},
         "looked": {"endpoint": {"counts": counts, "valid": [4, 1], "seconds": 1.0}},
         "run": run,
         "machine": {"processor": "x", "cores": "2"},
     }
+
+
+def put(study: Study, found: dict[str, Any], *, arm_digest: str = "") -> None:
+    """Write a result of the arm as it is, or of another form of it."""
+    name = f"{found['arm']}-{found['seed']}"
+    digest = arm_digest or study.arm_digests[found["arm"]]
+    results.put(results.path_of(study, name=name, dev=False), {**found, "arm_digest": digest})
 
 
 def test_the_committed_page_is_current() -> None:
@@ -46,10 +53,8 @@ def test_figures_differences_and_costs(tmp_path: Path) -> None:
     study = read(written(tmp_path))
     results.describe(study)
     for seed, before, after in ((0, 0, 2), (1, 2, 4)):
-        now, former = study.arm_digests["warmup"], "a former form's"
-        first, second = (f"{name}-{seed}" for name in ("warmup", "full"))
-        results.put(results.path_of(study, name=first, dev=False), row("warmup", seed, before, arm_digest=now))
-        results.put(results.path_of(study, name=second, dev=False), row("full", seed, after, arm_digest=former))
+        put(study, row("warmup", seed, before))
+        put(study, row("full", seed, after))
     text = page.page(tmp_path / "results")
     # warmup: (1 + 0) / 2 and (1 + 1/2) / 2; full: (1 + 1/2) / 2 and 1.
     assert "| warmup | 2 | 62.5 [" in text
@@ -62,9 +67,29 @@ def test_figures_differences_and_costs(tmp_path: Path) -> None:
     assert "The test tasks were not opened." in text
     assert "pass@1 of 4 attempts at temperature 1.0 on 2 tasks of 2 seeds, held-out tasks of the runs." in text
     assert "| full |  | 25.0 % to 75.0 % | 100.0 % to 25.0 % |" in text
-    assert "Measured with another form of their arm, and owed with this one: `full-0`, `full-1`." in text
     assert "| full-0 | abababababababab | cdcdcdcdcdcdcdcd | cores 2, processor x |" in text
     assert page.write(tmp_path / "results").read_text() == text
+
+
+def test_results_of_a_former_form_are_left_out_and_named(tmp_path: Path) -> None:
+    study = read(written(tmp_path))
+    results.describe(study)
+    put(study, row("warmup", 0, 0))
+    put(study, {**row("full", 0, 4), "k": 4}, arm_digest="a former form's")
+    text = page.page(tmp_path / "results")
+    assert "Left out, as measured with another form of their arm: `full-0`." in text
+    assert "| full |" not in text
+    assert "| warmup | 1 | 50.0 [" in text
+
+
+def test_a_longer_warm_up_does_not_cost_nothing(tmp_path: Path) -> None:
+    study = read(written(tmp_path))
+    results.describe(study)
+    put(study, row("warmup", 0, 0))
+    longer = row("full", 0, 2, tokens=0)
+    longer["run"].update({"seconds": 0, "sandbox_seconds": 0, "warmup_updates": 9, "steps": 0})
+    put(study, longer)
+    assert "| full | 9 | 0 | 0 | 0 | 40 | 0.00 | 0.00 | +25.0 |  |  |  |" in page.page(tmp_path / "results")
 
 
 def test_bugs_unlike_the_warm_up_s_are_told_apart(tmp_path: Path) -> None:
@@ -72,8 +97,8 @@ def test_bugs_unlike_the_warm_up_s_are_told_apart(tmp_path: Path) -> None:
     results.describe(study)
     one = row("full", 0, 2)
     one["looked"]["endpoint" + results.UNLIKE] = {"counts": {"g": {"b": [4, 2]}}, "valid": [0, 0], "seconds": 1.0}
-    results.put(results.path_of(study, name="full-0", dev=False), one)
-    results.put(results.path_of(study, name="warmup-0", dev=False), row("warmup", 0, 0))
+    put(study, one)
+    put(study, row("warmup", 0, 0))
     text = page.page(tmp_path / "results")
     assert "| bugs that are no procedural mutation | of | pass@1 | pass@4 |" in text
     assert "| full | 1 | 50.0 [50.0, 50.0] | 100.0 [100.0, 100.0] |" in text
@@ -108,6 +133,15 @@ def test_the_test_is_opened_once_for_one_form_of_the_study(tmp_path: Path) -> No
     assert len(opening.openings(study.results)) == 2
     results.describe(study)
     assert "opened 2 times" in page.page(tmp_path / "results")
+    other = read(written(tmp_path, 'tasks = "held_out"', 'tasks = "tasks"\ndigest = "d"'))
+    results.describe(other)
+    path = other.results.with_name("again") / results.ABOUT
+    path.parent.mkdir()
+    path.write_text((other.results / results.ABOUT).read_text())
+    assert "opened 2 times, 2 of them by `small`" in page.of_study(path.parent), "the same tasks by another name"
+    (study.results / opening.NAME).write_text("[")
+    with pytest.raises(UserError, match="is damaged"):
+        opening.openings(study.results)
 
 
 def test_tasks_are_those_that_the_study_names(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from selfplay.errors import NotFound, UserError
+from selfplay.errors import NotFound, NotReady, UserError
+from selfplay.events import Interrupt, ignore
 from selfplay.project import Project
 from selfplay.study import arms
 from selfplay.study.planning import planned
@@ -68,7 +69,7 @@ def test_an_arm_has_a_digest_of_what_decides_its_results(tmp_path: Path) -> None
     assert (own["warmup"] == before["warmup"], own["full"] == before["full"]) == (True, False)
 
 
-def test_an_arm_that_uses_another_s_run_changes_with_it(tmp_path: Path) -> None:
+def test_an_arm_that_uses_another_s_run_comes_after_it(tmp_path: Path, project: Project) -> None:
     other = (
         '[arms.full]\nsettings = {{ "curriculum.options" = {{ tasks = "../third-SEED" }} }}\n[arms.third]\nsteps = {}'
     )
@@ -76,6 +77,12 @@ def test_an_arm_that_uses_another_s_run_changes_with_it(tmp_path: Path) -> None:
         read(written(tmp_path, '[arms.full]\nsettings = { "curriculum.choose" = "frontier" }', other.format(steps)))
         for steps in (1, 2)
     )
+    assert [arm.name for arm in one.arms] == ["warmup", "third", "full"]
+    assert [one.arm(name).upon for name in ("full", "third", "warmup")] == [("warmup", "third"), ("warmup",), ()]
+    job = next(job for job in arms.jobs(one, project=project, dev=False) if job.name == "full-0")
+    assert [other.name for other in arms.owed([job, *job.upon], dev=False)] == ["full-0", "warmup-0", "third-0"]
+    with pytest.raises(NotReady, match="needs the run warmup-0, which is not played to its end"):
+        arms.play(job, project=project, observe=ignore, interrupt=Interrupt())
     assert one.arm_digests["full"] != two.arm_digests["full"]
     assert one.arm_digests["warmup"] == two.arm_digests["warmup"]
 
