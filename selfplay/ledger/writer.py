@@ -81,7 +81,9 @@ class Writer:
             self._connection = files.connect(path)
             self._next_blob = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM blobs").fetchone()[0]
         self._heads = blobs.Heads()
-        self._queue: queue.SimpleQueue[_Submission] = queue.SimpleQueue()
+        # note: not SimpleQueue. Before Python 3.13 its `get` with a timeout waits for ever where the thread gets no
+        # processor for longer than that.
+        self._queue: queue.Queue[_Submission] = queue.Queue()
         self._mutex = threading.Lock()
         self._pending: Future[None] | None = None
         self._failure: SelfplayError | None = None
