@@ -24,6 +24,7 @@ from typing import TypeVar
 from selfplay import parts, resume
 from selfplay import saves as kept
 from selfplay.build import settings_of
+from selfplay.cluster.again import until_lost
 from selfplay.config import Config, from_run
 from selfplay.errors import NotFound, RunFailed, UserError
 from selfplay.learner import Learner
@@ -152,7 +153,7 @@ def replay(
                 hint=f"steps count from 0: selfplay status {folder.name}",
             )
         saves = starts(reader, folder, step, learner=learner)
-        return asyncio.run(_replay(config, project, folder, reader, update, saves, sampler, learner, say))
+        return until_lost(lambda: _replay(config, project, folder, reader, update, saves, sampler, learner, say))
 
 
 def starts(reader: Reader, folder: Path, step: int, *, learner: bool) -> list[Save | None]:

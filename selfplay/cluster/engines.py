@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from selfplay.cluster import joining
 from selfplay.cluster.engine_node import Given
 from selfplay.cluster.remote import short
 from selfplay.errors import NotReady
@@ -73,8 +74,8 @@ class Engine:
         """A method of `EngineNode`: its value.
 
         Raises:
-            Lost: it is gone.
-            NotReady: the cluster is.
+            Lost: it is gone, or has no sampler to `sample` with any more.
+            NotReady: the cluster is gone.
             what the method raised.
         """
         import ray
@@ -90,6 +91,8 @@ class Engine:
             if not answer.done():
                 raise self.over or Lost(self.gone)
             done, value = answer.result()
+            if method == "sample" and isinstance(value, NotReady):
+                raise self.unable(value)
         except ray.exceptions.RayActorError as error:
             raise self.give_up(f"died ({short(error)})") from None
         except ray.exceptions.RayError as error:
@@ -108,7 +111,7 @@ class Engine:
         """One reply; it is owed from this call on.
 
         Raises:
-            Lost: it is gone.
+            Lost: it is gone, or its sampler is.
             what the sampler raised.
         """
         assert self._given is not None, "it has begun"
@@ -134,7 +137,7 @@ class Engine:
         self.kill()
 
     def kill(self) -> None:
-        """End the actor's process, whatever it does; what it owes is lost."""
+        """End the actor's process, whatever it does; what it owes is lost. It ends by itself where the head is lost."""
         import ray
 
         self.gone = self.gone or "was ended"
@@ -142,8 +145,9 @@ class Engine:
             self._listening.cancel()
         if not self._end.done():
             self._end.set_result(None)
-        with contextlib.suppress(Exception):
-            ray.kill(self._actor)
+        if joining.lost() is None:  # note: without its head, Ray waits for it until it ends this process.
+            with contextlib.suppress(Exception):
+                ray.kill(self._actor)
 
     def give_up(self, why: str) -> Lost:
         """It is gone; whoever owns it is told, once."""
@@ -152,6 +156,10 @@ class Engine:
             self._lost(self)
             self.kill()
         return Lost(self.gone)
+
+    def unable(self, error: NotReady) -> Lost:
+        """It answers, and has no sampler any more: given up, as one that is gone."""
+        return self.give_up(f"has no sampler any more ({error.message})")
 
     async def _wait(self, answer: asyncio.Future[Any], method: str, *, seconds: float) -> None:
         """Until the answer is there, or the engine is gone; it is given up where that takes too long."""

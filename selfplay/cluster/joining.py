@@ -14,7 +14,7 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from selfplay.cluster import ENGINE_RESOURCE, RESOURCE
@@ -37,6 +37,8 @@ _keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
 _joined = 0
 _head: Watch | None = None
 """Of the cluster that was joined last."""
+_listening: list[Told] = []
+"""Who is told of a loss without having joined."""
 
 
 def join(whole: Mapping[str, float], *, part: str, told: Told | None = None) -> None:
@@ -45,17 +47,22 @@ def join(whole: Mapping[str, float], *, part: str, told: Told | None = None) -> 
     A cluster of this machine alone is given the `whole` by the first to join. `told` is called if its head is lost.
 
     Raises:
-        NotReady: there is no such cluster; the sentence says why.
+        NotReady: there is no such cluster, or it was joined before and its head is lost; the sentence says why.
     """
     global _joined, _head
     with _lock:
         if not _joined:
             _head = _keeper.submit(_connect, whole).result()
+            for one in _listening:
+                _head.tell(one)
         _joined += 1
         assert _head is not None, "it was joined"
         if told is not None:
             _head.tell(told)
     try:
+        # note: without its head, Ray would be asked for what there is until it ends this process.
+        if (gone := lost()) is not None:
+            raise gone
         _refuse_small(part, whole[part])
     except BaseException:
         leave(told)
@@ -75,6 +82,22 @@ def leave(told: Told | None = None) -> None:
             _keeper.submit(_disconnect).result()
 
 
+@contextlib.contextmanager
+def telling(told: Told) -> Iterator[None]:
+    """While inside, `told` is called if the head is lost of a cluster that is joined meanwhile, before who joined."""
+    with _lock:
+        _listening.append(told)
+        if _head is not None and _joined:
+            _head.tell(told)
+    try:
+        yield
+    finally:
+        with _lock:
+            _listening.remove(told)
+            if _head is not None:
+                _head.forget(told)
+
+
 def lost() -> NotReady | None:
     """Why the cluster that was joined last is no more; None where it is, or was left before."""
     return None if _head is None else _head.lost
@@ -91,7 +114,10 @@ def _connect(whole: Mapping[str, float]) -> Watch:
         raise NotReady("run.cluster asks for Ray, and it is not installed", hint=INSTALL)
     address = os.environ.get(ADDRESS, "")
     if address:
-        refuse_silent(address)
+        from selfplay.cluster import looking
+
+        # note: a process of its own comes to it first, for what listens there and is no cluster gives no answer.
+        looking.asked(address, seconds=looking.ANSWER_SECONDS)
     import ray
 
     own = {

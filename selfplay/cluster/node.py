@@ -24,6 +24,7 @@ from typing import Any
 
 import selfplay
 from selfplay.cluster.connections import End, ends
+from selfplay.cluster.head import reach
 from selfplay.errors import SelfplayError
 from selfplay.sandbox import Sandbox, SandboxCapabilities, SandboxInfraError, SandboxProvider, SandboxSpec, Served
 from selfplay.sandbox.wheels import Wheel
@@ -34,6 +35,9 @@ EXPECTED = (SelfplayError, FileNotFoundError, PermissionError, ValueError)
 
 ROOM_BYTES = 1 << 20
 """A disk with less than this is full."""
+
+MEET_SECONDS = 30.0
+"""Longest wait of a rank for a connection to where rank 0 listens, which it does already."""
 
 _numbers = itertools.count()
 
@@ -74,7 +78,8 @@ class SandboxNode:
         self._given = given
         self._provider: SandboxProvider | None = None
         self._sandboxes: dict[str, Sandbox] = {}
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, tuple[str, Served]] = {}
+        """Number -> the sandbox's id, and the process."""
         self._archives: dict[str, int] = {}
 
     async def answer(self, method: str, *words: Any, **named: Any) -> tuple[bool, Any]:
@@ -149,21 +154,27 @@ class SandboxNode:
             self._refuse_full()
         if method == "close":
             self._sandboxes.pop(sandbox, None)
+            # note: they have ended with it.
+            self._served = {number: one for number, one in self._served.items() if one[0] != sandbox}
         if method != "serve":
             return answer
         number = next(_numbers)
-        self._served[number] = answer
+        self._served[number] = sandbox, answer
         return number
 
     async def ask(self, served: int, line: bytes, **named: Any) -> bytes:
         """A line to a served process, and its answer."""
-        answer = await self._served[served].ask(line, **named)
+        if served not in self._served:
+            raise SandboxInfraError("the served process was closed")
+        answer = await self._served[served][1].ask(line, **named)
         self._refuse_full()
         return answer
 
     async def end(self, served: int) -> None:
-        """Close a served process."""
-        await self._served[served].close()
+        """Close a served process; idempotent."""
+        if served in self._served:
+            await self._served[served][1].close()
+            self._served.pop(served, None)
 
     async def overall(self, method: str, **named: Any) -> Any:
         """A method of the provider: its value."""
@@ -211,11 +222,20 @@ class RankNode:
         return ends()
 
     def meet(self, host: str, port: int, *, rank: int, size: int) -> set[End]:
-        """Meet the others where rank 0 listens; what this process's connections are known by then."""
-        from selfplay.learner.ranks_worker import Work
-        from selfplay.learner.ranks_world import World
+        """Meet the others where rank 0 listens; what this process's connections are known by then.
 
-        self._work = Work(World.follow(host, port, rank=rank, size=size))
+        What fails ends the process at once, as in `do`: the others wait for it.
+        """
+        try:
+            from selfplay.learner.ranks_worker import Work
+            from selfplay.learner.ranks_world import World
+
+            # note: torch would try for as long as a sum may take.
+            reach(f"{host}:{port}", seconds=MEET_SECONDS)
+            self._work = Work(World.follow(host, port, rank=rank, size=size))
+        except BaseException:  # noqa: BLE001
+            traceback.print_exc()
+            os._exit(1)
         return ends()
 
     def do(self, name: str, words: Sequence[Any], named: Mapping[str, Any]) -> str | None:

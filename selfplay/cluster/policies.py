@@ -5,8 +5,8 @@ version that the engines have with the learner's; where they differ it waits for
 weights through Ray's object store, a piece at a time and once for all engines that lack them, and compares the digest
 of every tensor on both sides. The requests of one play go to the engine that answered its first one.
 
-An engine that is lost is an alarm with its name and its reason. What it owed is asked of another, or of the one that is
-started in its place, a few times (`Nodes.restarts`); replies that had ended are not touched.
+An engine that is lost, or whose sampler is, is an alarm with its name and its reason. What it owed is asked of another,
+or of the one that is started in its place, a few times (`Nodes.restarts`); replies that had ended are not touched.
 
 Not here: one engine (`engines`), what runs in its actor (`engine_node`), the pieces (`policy.parcels`). Not covered:
 weights from card to card, engines that sleep while the learner works: they have cards of their own.
@@ -87,6 +87,8 @@ class ClusterPolicy:
         self._renewing: asyncio.Task[None] | None = None
         self._door = asyncio.Lock()
         self._beginning: set[Engine] = set()
+        self._given_once = False
+        """Did engines ever take weights over? Before, a sampler that does not start ends the run."""
         self._loop: asyncio.AbstractEventLoop
         self._over: NotReady | None = None
         self._open = self._closed = False
@@ -136,7 +138,7 @@ class ClusterPolicy:
 
         Raises:
             UserError: the prompt is empty, foreign to the vocabulary or longer than the context.
-            NotReady: as `open`, a sampler does not start, or no engine is left.
+            NotReady: as `open`, a sampler does not start at first, or no engine is left.
             RunFailed: an engine has other weights, a log-probability is not finite, or the policy is closed.
             asyncio.CancelledError: the caller gave up, or the policy was closed meanwhile.
         """
@@ -201,26 +203,44 @@ class ClusterPolicy:
 
         Raises:
             RunFailed: one has others.
-            NotReady: a sampler does not start, or there is no room for them.
+            NotReady: a sampler does not start at first, or there is no room for them.
         """
         engines = [engine for engine in self.engines if engine.held != self._source.version()]
         if not engines:
             return
         await asyncio.gather(*(engine.drained() for engine in engines))
+        if fresh := [engine for engine in engines if engine.held is None]:
+            await self._fix(fresh)
         version, parcel = await self._copied(self._source.changed)
         await self._send(parcel, engines)
         await self._compared(engines, parcel, "load", {"version": version})
+        self._given_once = self._given_once or any(not engine.gone for engine in engines)
         for engine in engines:
             engine.held = version
 
+    async def _fix(self, engines: Sequence[Engine]) -> None:
+        """Give these what they need beside what updates change, copied and sent once for all of them."""
+        _, fixed = await self._copied(self._source.fixed)
+        if fixed.size:
+            await self._send(fixed, engines)
+            await self._compared(engines, fixed, "keep")
+
     async def _copied(self, tensors: Callable[[], Mapping[str, Any]]) -> tuple[int, Parcel]:
-        """The version of the weights, and those that `tensors` gives; as they are at one moment."""
+        """The version of the weights, and those that `tensors` gives; as they are at one moment.
+
+        Raises:
+            NotReady: there is no room for a copy of them.
+        """
         from selfplay.policy.parcels import Parcel
 
         def copied() -> tuple[int, Parcel]:
             return self._source.version(), Parcel.of(tensors())
 
-        return await asyncio.get_running_loop().run_in_executor(self._executor, copied)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, copied)
+        except MemoryError as error:
+            hint = "the driver's machine holds a copy of what is sent: free memory there, or learn adapters alone"
+            raise NotReady(str(error), hint=hint) from error
 
     async def _send(self, parcel: Parcel, engines: Sequence[Engine]) -> None:
         """All bytes to all of these that are there."""
@@ -242,15 +262,25 @@ class ClusterPolicy:
     ) -> None:
         """Have these engines take the parcel over by `method`, and compare what they then have."""
         seconds = BEGIN_SECONDS + self._given.start_seconds
-        there = [engine.call(method, parcel.entries, seconds=seconds, **named) for engine in engines if not engine.gone]
-        found = await asyncio.gather(*there, return_exceptions=True)
+        there = [engine for engine in engines if not engine.gone]
+        calls = (engine.call(method, parcel.entries, seconds=seconds, **named) for engine in there)
+        found: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
+        for number, (engine, value) in enumerate(zip(there, found, strict=True)):
+            if isinstance(value, NotReady) and value is not self._over:
+                found[number] = self._unable(engine, value)
         _raise_others(found)
         for digests in found:
             if not isinstance(digests, BaseException):
                 compare(parcel.digests, digests, version=named.get("version", self._source.version()))
 
+    def _unable(self, engine: Engine, error: NotReady) -> Exception:
+        """The sampler of `engine` did not start: it is lost, or, where none ever had weights, this ends the run."""
+        if self._given_once:
+            return engine.unable(error)
+        return NotReady(f"engine {engine.number} on {engine.host}: {error.message}", hint=error.hint)
+
     async def _start(self, number: int) -> None:
-        """An engine wherever there is a place, begun and compared with what it must be; it has no weights yet.
+        """An engine wherever there is a place, begun and compared with the others; it has no weights yet.
 
         Raises:
             NotReady: there is no place, or it cannot sample, or samples otherwise.
@@ -273,10 +303,6 @@ class ClusterPolicy:
             version, words = await engine.begin(self._given, seconds=nodes.place_seconds, say=self._say)
             self._words = self._words or words
             refuse_unlike(engine.host, version, words, wanted=self._words)
-            _, fixed = await self._copied(self._source.fixed)
-            if fixed.size:
-                await self._send(fixed, [engine])
-                await self._compared([engine], fixed, "keep")
             if engine.gone:
                 raise Lost(engine.gone)
         except BaseException as error:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from selfplay.cluster import joining
 from selfplay.errors import NotReady
 from selfplay.sandbox import Difference, SandboxInfraError
 from selfplay.sandbox.process import open_archive
@@ -120,11 +121,12 @@ class Handle:
         self.kill()
 
     def kill(self) -> None:
-        """End the actor's process, whatever it does."""
+        """End the actor's process, whatever it does; it ends by itself where the head is lost."""
         import ray
 
-        with contextlib.suppress(Exception):
-            ray.kill(self._actor)
+        if joining.lost() is None:  # note: without its head, Ray waits for it until it ends this process.
+            with contextlib.suppress(Exception):
+                ray.kill(self._actor)
 
     def fault(self) -> SandboxInfraError:
         """What became of it, as the rollout knows faults of a machine."""

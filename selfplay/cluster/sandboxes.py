@@ -238,7 +238,7 @@ class ClusterProvider:
         """An actor wherever there is a place, begun and compared with the others.
 
         Raises:
-            NotReady: there is no place, or it makes no sandboxes, or others.
+            NotReady: there is no place, or it makes no sandboxes, or others, or its node's files are not to be had.
         """
         import ray
 
@@ -256,6 +256,9 @@ class ClusterProvider:
                 raise NotReady(error.message, hint=hint) from error
             if isinstance(error, SelfplayError) and error is not self._over:
                 raise NotReady(f"sandbox actor {number}: {error.message}", hint=error.hint) from error
+            if isinstance(error, OSError | ValueError):
+                hint = "look at its node: selfplay doctor, and whether ~/.cache/selfplay can be written there"
+                raise NotReady(f"sandbox actor {number}: {error}", hint=hint) from error
             raise
         finally:
             self._beginning.discard(node)

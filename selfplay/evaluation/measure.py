@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from selfplay import parts, samplers
+from selfplay.cluster.again import until_lost
 from selfplay.config import Config
 from selfplay.errors import NotFound, UserError
 from selfplay.evaluation import tasks as files
@@ -80,7 +81,7 @@ def measure(
         UserError: a run's roles are of another game, or no held-out seed gives a task.
         NotFound, NotReady, RunFailed, Held: as the parts say.
     """
-    return asyncio.run(_measure(targets, ground, ask, project, observe))
+    return until_lost(lambda: _measure(targets, ground, ask, project, observe))
 
 
 def together(

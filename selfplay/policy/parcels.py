@@ -72,7 +72,11 @@ class Parcel:
             kind = str(tensor.dtype).removeprefix("torch.")
             entries.append(Entry(name=name, dtype=kind, shape=tuple(tensor.shape), start=end, stop=stop))
             end = -(-stop // _ALIGNED) * _ALIGNED
-        data = torch.zeros(end, dtype=torch.uint8)
+        try:
+            data = torch.zeros(end, dtype=torch.uint8)
+        except RuntimeError as error:
+            # note: what torch raises where the machine gives it no memory.
+            raise MemoryError(f"there is no room for a copy of {end / 1e6:.0f} MB of weights") from error
         for entry, tensor in zip(entries, tensors.values(), strict=True):
             data[entry.start : entry.stop].copy_(tensor.detach().contiguous().reshape(-1).view(torch.uint8))
         digests = {entry.name: digest_of(data[entry.start : entry.stop]) for entry in entries}

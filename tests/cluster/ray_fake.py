@@ -1,7 +1,8 @@
-"""A stand-in for Ray in this process, as far as engines use it: an actor is an object on the test's own event loop.
+"""A stand-in for Ray in this process, as far as engines and sandboxes use it.
 
-What is sent is pickled, as Ray does. An actor may die or fall silent when a test says so, and begins once there is a
-place. For what engines do where others fail; that they do so on a real cluster: test_policies.py.
+An actor is an object on the test's own event loop. What is sent is pickled, as Ray does. An actor may die or fall
+silent when a test says so, and begins once there is a place. For what happens where others fail; that it does so on a
+real cluster: test_policies.py, test_sandboxes.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from selfplay.cluster import ENGINE_RESOURCE
+from selfplay.cluster import ENGINE_RESOURCE, RESOURCE, head
 
 
 class RayError(Exception):
@@ -81,6 +82,10 @@ class FakeRay(ModuleType):
         self.exceptions = SimpleNamespace(RayError=RayError, RayActorError=RayActorError)
         self.head = socket.create_server(("127.0.0.1", 0))
         self.places = 0
+        self.killed = 0
+        """How often an actor was to be ended."""
+        self.kept = 0
+        """Values."""
         self.actors: list[Actor] = []
 
     @property
@@ -95,14 +100,14 @@ class FakeRay(ModuleType):
 
     def init(self, **given: Any) -> None:
         """A cluster of this process."""
-        assert given["resources"][ENGINE_RESOURCE] > 0
+        assert any(given["resources"].values())
 
     def shutdown(self) -> None:
         """The end of it."""
 
     def cluster_resources(self) -> Mapping[str, float]:
         """What its nodes declare."""
-        return {ENGINE_RESOURCE: self.places}
+        return dict.fromkeys((ENGINE_RESOURCE, RESOURCE), self.places)
 
     def get_runtime_context(self) -> Any:
         """Where its head is."""
@@ -119,6 +124,7 @@ class FakeRay(ModuleType):
 
     def put(self, value: Any) -> Ref:
         """Keep a value."""
+        self.kept += 1
         kept: asyncio.Future[bytes] = asyncio.Future(loop=self.actors[-1].dead.get_loop())
         kept.set_result(pickle.dumps(value))
         return Ref(kept)
@@ -129,8 +135,15 @@ class FakeRay(ModuleType):
 
     def kill(self, actor: Actor) -> None:
         """End an actor."""
+        self.killed += 1
         if not actor.dead.done():
             actor.dead.set_result(None)
+
+
+def behead(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its head dies, which is noticed soon."""
+    monkeypatch.setattr(head, "LOOK_SECONDS", 0.05)
+    ray.head.close()
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *, places: int) -> FakeRay:

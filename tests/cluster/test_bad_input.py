@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from selfplay import parts
-from selfplay.cluster import RESOURCE, Nodes, Wanted, joining
+from selfplay.cluster import RESOURCE, Nodes, Wanted, joining, looking
 from selfplay.config import load
 from selfplay.errors import NotReady, UserError
 from selfplay.project import Project
 from tests.cluster.conftest import Machines, left_over
+from tests.cluster.ray_fake import installed
 from tests.crash.harness import Chain, Setup, write_package
 
 ONE_EACH = {"CPU": 1.0, RESOURCE: 1.0}
@@ -62,6 +63,16 @@ def test_an_address_where_nobody_answers_any_more(monkeypatch: pytest.MonkeyPatc
         port = held.getsockname()[1]
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
     with pytest.raises(NotReady, match=f"no Ray cluster answers at 127.0.0.1:{port}"):
+        joining.join(ONE_EACH, part="CPU")
+
+
+def test_what_listens_at_the_address_and_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray_fake = installed(monkeypatch, places=1)
+    monkeypatch.setattr(ray_fake, "init", lambda **given: pytest.fail("it would wait for minutes"))
+    monkeypatch.setattr(looking, "ANSWER_SECONDS", 5.0)
+    address = f"127.0.0.1:{ray_fake.head.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(NotReady, match=f"at {address}"):
         joining.join(ONE_EACH, part="CPU")
 
 

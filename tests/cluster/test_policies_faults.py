@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
-from selfplay.cluster import engines
+from selfplay.cluster import engines, joining
 from selfplay.cluster.engine_node import EngineNode
 from selfplay.errors import NotReady, RunFailed
+from selfplay.learner import copies
 from selfplay.policy import parcels
+from selfplay.policy.parcels import Parcel
 from tests.cluster import engines_bench as jobs
 from tests.cluster.engines_bench import Bench, played, requests
-from tests.cluster.ray_fake import FakeRay, installed
+from tests.cluster.ray_fake import FakeRay, behead, installed
+
+USED_UP = NotReady("vLLM's engine was lost 4 times", hint="look")
 
 
 @pytest.fixture(name="ray_fake")
@@ -108,3 +114,97 @@ def test_engines_that_do_not_fit_are_said_before_anything_is_sampled(
     ray_fake.places = 2
     monkeypatch.setattr(EngineNode, "here", other)
     refused("engine 1: one has selfplay 0.0, and the driver")
+
+
+@pytest.mark.parametrize("method", ["sample", "load"])
+def test_an_engine_whose_sampler_is_used_up_is_lost_and_others_go_on(
+    method: str, ray_fake: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = getattr(EngineNode, method)
+    used_up: list[EngineNode] = []
+
+    async def fails(self: EngineNode, *words: Any, **named: Any) -> Any:
+        if self in used_up:
+            raise USED_UP
+        return await usual(self, *words, **named)
+
+    async def job(bench: Bench) -> None:
+        monkeypatch.setattr(EngineNode, method, fails)
+        await played(bench.there, requests(4))
+        used_up.append(ray_fake.living[0].made)
+        bench.learn()
+        assert await played(bench.there, requests(4)) == await played(bench.here, requests(4))
+        await jobs.until(lambda: "engine 1 is there again" in bench.said[-1])
+
+    bench = Bench()
+    bench.use(job)
+    why = "has no sampler any more (vLLM's engine was lost 4 times); its"
+    assert bench.said[0].startswith("engine 1 on "), bench.said
+    assert why in bench.said[0], bench.said
+    assert len(bench.said) == 2, bench.said
+
+
+def test_a_sampler_that_does_not_start_at_first_is_named(ray_fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(self: EngineNode, *words: Any, **named: Any) -> Any:
+        raise USED_UP
+
+    async def job(bench: Bench) -> None:
+        monkeypatch.setattr(EngineNode, "load", fails)
+        with pytest.raises(NotReady, match=r"engine [12] on .*: vLLM's engine was lost 4 times") as error:
+            await bench.there.sample(requests(1)[0])
+        assert error.value.hint == "look"
+
+    bench = Bench()
+    bench.use(job)
+    assert bench.said == []
+
+
+def test_what_no_update_changes_is_copied_and_sent_once_for_all(ray_fake: FakeRay) -> None:
+    copied: list[int] = []
+
+    async def job(bench: Bench) -> None:
+        whole = copies.trained(bench.model, lora_rank=0)
+
+        def fixed() -> dict[str, Any]:
+            copied.append(bench.version)
+            return dict(whole)
+
+        bench.there._source = replace(bench.there._source, fixed=fixed)
+        await bench.there.open()
+        assert (copied, ray_fake.kept) == ([], 0)
+        pieces = len(list(Parcel.of(whole).pieces()))
+        for version in (0, 1):
+            assert await played(bench.there, requests(4)) == await played(bench.here, requests(4))
+            assert (copied, ray_fake.kept) == ([0], (2 + version) * pieces)
+            bench.learn()
+        await played(bench.there, requests(4))
+        ray_fake.kill(ray_fake.living[0])
+        await jobs.until(lambda: any("there again" in text for text in bench.said))
+        assert copied == [0, 2], "the one that is started in its place needs them too"
+
+    Bench().use(job)
+
+
+def test_weights_that_the_drivers_memory_does_not_hold_twice(ray_fake: FakeRay) -> None:
+    async def job(bench: Bench) -> None:
+        bench.there._source = replace(bench.there._source, changed=lambda: {"wide": torch.zeros(1).expand(1 << 50)})
+        with pytest.raises(NotReady, match=r"no room for a copy of 45035\d+ MB of weights") as error:
+            await bench.there.sample(requests(1)[0])
+        assert error.value.hint
+
+    Bench().use(job)
+
+
+def test_no_actor_is_ended_through_a_head_that_is_lost(ray_fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def job(bench: Bench) -> None:
+        await played(bench.there, requests(2))
+        behead(ray_fake, monkeypatch)
+        await jobs.until(lambda: joining.lost() is not None)
+        await jobs.until(lambda: all(engine.gone for engine in bench.there.engines))
+        with pytest.raises(NotReady, match="can no longer be reached"):
+            await bench.there.sample(requests(1)[0])
+
+    Bench().use(job)
+    assert ray_fake.killed == 0
+    for actor in ray_fake.living:
+        actor.dead.cancel()

@@ -52,3 +52,8 @@ def test_what_is_changed_on_the_way_has_another_digest() -> None:
 
 def test_nothing_is_no_piece() -> None:
     assert list(Parcel.of({}).pieces()) == []
+
+
+def test_what_does_not_fit_into_memory_is_said_with_its_size() -> None:
+    with pytest.raises(MemoryError, match=r"a copy of 45035\d+ MB of weights"):
+        Parcel.of({"wide": torch.zeros(1).expand(1 << 50)})
