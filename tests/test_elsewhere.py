@@ -10,6 +10,7 @@ from selfplay import elsewhere, samplers
 from selfplay.config import Config
 from selfplay.errors import UserError
 from selfplay.plan import plan
+from selfplay.policy import cards
 from selfplay.project import Project
 
 ENGINES = "run.cluster={engines=3}"
@@ -55,3 +56,21 @@ def test_what_engines_cannot_do_is_refused(sets: tuple[str, ...], words: str, to
     with pytest.raises(UserError, match=words) as error:
         samplers.check(toy_config(*sets))
     assert error.value.hint
+
+
+def test_engines_beside_a_learner_on_a_card_are_corrected_for(
+    toy_config: Config_, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cards, "learner_has_one", lambda *, ranks: ranks == 1)
+    with pytest.raises(UserError, match="3 engines sample on processors, whose arithmetic is another"):
+        samplers.check(toy_config(ENGINES))
+    assert samplers.check(toy_config(ENGINES, "learner.correction=token_truncated")).guarantees == "A, B"
+    assert samplers.check(toy_config(ENGINES, "learner.ranks=2")).guarantees == "A, B, C"
+
+
+def test_every_engine_has_as_many_replies_as_it_holds(toy_config: Config_) -> None:
+    sets = ("policy.max_rows=8",)
+    assert samplers.in_flight(toy_config(*sets)) == 16
+    assert samplers.in_flight(toy_config(*sets, ENGINES)) == 48
+    assert samplers.in_flight(toy_config(*sets, VLLM, "policy.options={replicas=2}")) == 32
+    assert samplers.in_flight(toy_config(*sets, VLLM, ENGINES)) == 48
