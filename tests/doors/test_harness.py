@@ -130,12 +130,12 @@ def test_its_time_ends_it(tmp_path: Path) -> None:
         ("ask(said, tools=[{}])", "`tools` is not known here"),
         ("ask(said, path='/completions')", "nothing is at /v1/completions"),
         ("os.kill(os.getppid(), 9)", "the served process is lost"),
-        ('ask([{"role": "user", "content": "a" * 5000}])', "at its limit (context) before the first reply"),
+        ('ask([{"role": "user", "content": "a" * 50}])', "at its limit (context) before the first reply"),
         ("import time\ntime.sleep(600)", "at its limit (seconds) before the first reply"),
     ],
 )
 def test_what_goes_wrong_before_the_first_reply_is_a_fault_of_the_role(harness: str, why: str, tmp_path: Path) -> None:
-    one = played(harness, ["never"], tmp_path, **({"seconds": 3.0} if "sleep" in harness else {}))
+    one = played(harness, ["never"], tmp_path, context=40, **({"seconds": 3.0} if "sleep" in harness else {}))
     assert one.stop is Stop.FAULT
     assert one.fault is not None
     assert (one.fault.culprit, one.turns) == ("role", ())

@@ -118,7 +118,7 @@ def test_those_that_ship_are_planned(path: Path, project: Project) -> None:
     jobs = arms.jobs(study, project=project, dev=False)
     found = planned(study, jobs, project=project, dev=False)
     assert found.data["runs"] == len({job.folder for job in jobs}) > 0
-    assert found.data["hours"] > 0
+    assert found.data["hours"] > 0 or all(row["measured"] == len(row["seeds"]) for row in found.data["arms"])
     assert all(arm.about for arm in study.arms)
     with pytest.raises(NotFound):
         study.arm("nobody")
