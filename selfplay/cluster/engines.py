@@ -138,16 +138,12 @@ class Engine:
 
     def kill(self) -> None:
         """End the actor's process, whatever it does; what it owes is lost. It ends by itself where the head is lost."""
-        import ray
-
         self.gone = self.gone or "was ended"
         if self._listening is not None:
             self._listening.cancel()
         if not self._end.done():
             self._end.set_result(None)
-        if joining.lost() is None:  # note: without its head, Ray waits for it until it ends this process.
-            with contextlib.suppress(Exception):
-                ray.kill(self._actor)
+        joining.kill(self._actor)
 
     def give_up(self, why: str) -> Lost:
         """It is gone; whoever owns it is told, once."""

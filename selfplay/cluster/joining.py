@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from selfplay.cluster import ENGINE_RESOURCE, RESOURCE
 from selfplay.cluster.head import Told, Watch, reach
@@ -107,6 +108,15 @@ def _disconnect() -> None:
     import ray
 
     ray.shutdown()
+
+
+def kill(actor: Any) -> None:
+    """End an actor's process, whatever it does; it ends by itself where the head is lost."""
+    import ray
+
+    if lost() is None:  # note: without its head, Ray waits for it until it ends this process.
+        with contextlib.suppress(Exception):
+            ray.kill(actor)
 
 
 def _connect(whole: Mapping[str, float]) -> Watch:

@@ -97,12 +97,8 @@ class _Actor:
 
     def close(self, *, soon: bool = False) -> None:
         """See `learner.ranks.Rank`."""
-        import ray
-
         self._signs.close()
-        if joining.lost() is None:  # note: without its head, Ray waits for it until it ends this process.
-            with contextlib.suppress(Exception):
-                ray.kill(self.actor)
+        joining.kill(self.actor)
 
     def _got(self, seconds: float) -> Any:
         """The answer to the last call.

@@ -122,11 +122,7 @@ class Handle:
 
     def kill(self) -> None:
         """End the actor's process, whatever it does; it ends by itself where the head is lost."""
-        import ray
-
-        if joining.lost() is None:  # note: without its head, Ray waits for it until it ends this process.
-            with contextlib.suppress(Exception):
-                ray.kill(self._actor)
+        joining.kill(self._actor)
 
     def fault(self) -> SandboxInfraError:
         """What became of it, as the rollout knows faults of a machine."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from selfplay.cluster import ENGINE_RESOURCE, RESOURCE, head
+from selfplay.cluster import ENGINE_RESOURCE, RESOURCE, head, joining
 
 
 class RayError(Exception):
@@ -151,5 +151,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, *, places: int) -> FakeRay:
     fake = FakeRay()
     fake.places = places
     monkeypatch.setitem(sys.modules, "ray", fake)
+    # note: so that what a test does to its cluster is not known to the next one.
+    monkeypatch.setattr(joining, "_head", None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return fake
