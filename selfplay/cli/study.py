@@ -210,7 +210,7 @@ def _measured(session: Session, study: Study, chosen: Sequence[Job], *, dev: boo
     results.describe(study)
     made: list[dict[str, Any]] = []
     for job in chosen:
-        if results.has(study, name=job.name, dev=dev):
+        if not job.arm.measured or results.has(study, name=job.name, dev=dev):
             continue
         with PlainObserver(sys.stderr, run=job.name, quiet=session.json) as observe:
             found = measuring.result(job, test=test, tested=not dev, project=session.project, observe=observe)

@@ -46,9 +46,10 @@ class Job:
 
     @property
     def run_seed(self) -> int:
-        """Of its run: one for all where every seed starts from the same weights."""
+        """Of its run: one for all of a warm-up where every seed starts from the same weights."""
         common = self.study.start_seed
-        return self.seed if common is None or self.arm.name != self.study.start else common
+        warmed = self.arm.name == self.study.start or self.arm.supervised
+        return common if common is not None and warmed else self.seed
 
     @property
     def folder(self) -> Path:
@@ -84,9 +85,9 @@ def jobs(study: Study, *, project: Project, dev: bool) -> list[Job]:
 
 
 def owed(chosen: Sequence[Job], *, dev: bool) -> list[Job]:
-    """Those of `chosen` that have no result yet, and what they build upon; a result may come from another machine."""
+    """Those of `chosen` whose result is owed, and what they build upon; a result may come from another machine."""
     needed: set[Path] = set()
-    ahead = [job for job in chosen if not results.has(job.study, name=job.name, dev=dev)]
+    ahead = [job for job in chosen if job.arm.measured and not results.has(job.study, name=job.name, dev=dev)]
     while ahead:
         job = ahead.pop()
         if job.folder not in needed:

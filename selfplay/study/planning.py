@@ -89,7 +89,8 @@ def _lines(study: Study, data: dict[str, Any]) -> list[str]:
         start = f"from {row['start']}" if row["start"] else "from the model"
         each = duration(3600 * row["hours"])
         alike = "; one run for all" if row["runs"] < len(row["seeds"]) else ""
-        lines.append(f"{row['arm']:<14} seeds {seeds}{alike}; {start}; about {each} each; {row['measured']} measured")
+        how = f"{row['measured']} measured" if study.arm(row["arm"]).measured else "for others to build upon"
+        lines.append(f"{row['arm']:<14} seeds {seeds}{alike}; {start}; about {each} each; {how}")
         if row["about"]:
             lines.append(f"{'':<14} {row['about']}")
     left = duration(3600 * data["hours"])

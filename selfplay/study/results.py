@@ -61,6 +61,7 @@ def describe(study: Study) -> None:
             "arms": [
                 {"name": arm.name, "about": arm.about, "start": arm.start, "digest": study.arm_digests[arm.name]}
                 for arm in study.arms
+                if arm.measured
             ],
         },
     )

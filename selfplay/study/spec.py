@@ -7,13 +7,14 @@
                  whose injector writes them; without one they are slips, `evaluation.mechanism`)
     [dev]        seeds: those of tuning, which never sees the endpoint's tasks
     [settings]   keys of the configuration, for every arm, e.g. "learner.lr" = 1e-5; SEED in a value is the run's seed
-    [arms.NAME]  about, start (an arm, or "" for none), steps, supervised, settings
+    [arms.NAME]  about, start (an arm, or "" for none), steps, supervised, settings; measured (false: other arms build
+                 upon it, and nobody asks what it can do)
 
 An arm starts from the last weights of the arm `start` with the same seed, as a fork (`selfplay.fork`), and plays until
 it has generated and trained `budget` tokens; with `steps` it plays so many steps instead. A `supervised` arm has no
 play: its warm-up is longer than the start's by as many updates as the budget pays for. With `start_seed` the arm
-`start` is played with that seed alone: all seeds go on from the same weights, which saves their warm-ups, and what is
-found holds for that start.
+`start` and the supervised ones are played with that seed alone: all seeds go on from the same weights, which saves
+their warm-ups, and what is found holds for that start.
 
 Everything but `about` and `minutes` is part of the study's digest. An arm has one of its own, of all that decides its
 results: other arms and more seeds change nothing of it, so that a study may grow without playing or measuring again.
@@ -51,6 +52,8 @@ class Arm:
     steps: int | None
     """Steps it plays; None: until its budget is spent."""
     supervised: bool
+    measured: bool
+    """Is it asked what it can do? Else it is played for those that build upon it."""
     settings: Mapping[str, Any]
 
 
@@ -153,6 +156,8 @@ def read(path: Path) -> Study:
         for name in pair:
             if name not in {arm.name for arm in arms}:
                 raise where.wrong(f"endpoint.compare names `{name}`, which is no arm")
+            if not next(arm.measured for arm in arms if arm.name == name):
+                raise where.wrong(f"endpoint.compare names `{name}`, which is not measured")
     writer = str(made.get("writer", ""))
     if writer and writer not in {arm.name for arm in arms}:
         raise where.wrong(f"making.writer names `{writer}`, which is no arm")
@@ -248,7 +253,8 @@ def _arms(table: Mapping[str, Any], *, start: str, where: _Where) -> tuple[Arm, 
     """The arms, after those that they build upon."""
     made: dict[str, Arm] = {}
     for name, keys in table.items():
-        where.only(keys, ("about", "start", "steps", "supervised", "settings"), f"key of [arms.{name}]")
+        known = ("about", "start", "steps", "supervised", "measured", "settings")
+        where.only(keys, known, f"key of [arms.{name}]")
         supervised = bool(keys.get("supervised", False))
         begin = str(keys.get("start", "" if name == start else start))
         settings = dict(keys.get("settings", {}))
@@ -260,6 +266,7 @@ def _arms(table: Mapping[str, Any], *, start: str, where: _Where) -> tuple[Arm, 
             upon=tuple(dict.fromkeys([begin, *used] if begin else used)),
             steps=keys.get("steps"),
             supervised=supervised,
+            measured=bool(keys.get("measured", True)),
             settings=settings,
         )
     if not made:

@@ -90,6 +90,7 @@ def _arm(study: Study, source: str, *, steps: int) -> Arm:
         upon=(study.making.writer,),
         steps=steps,
         supervised=False,
+        measured=False,
         settings={**SETTINGS, "game.source": source},
     )
 

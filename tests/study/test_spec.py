@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from selfplay.errors import NotFound, NotReady, UserError
 from selfplay.events import Interrupt, ignore
 from selfplay.project import Project
-from selfplay.study import arms
+from selfplay.study import arms, results
 from selfplay.study.planning import planned
 from selfplay.study.spec import read
 from tests.study.small import written
@@ -40,6 +41,11 @@ def test_one_start_for_all_seeds(tmp_path: Path, project: Project) -> None:
     assert {job.start.folder for job in jobs if job.start is not None} == {jobs[0].folder}
     found = planned(study, jobs, project=project, dev=False)
     assert found.data["runs"] == 3
+    other = "[arms.longer]\nsupervised = true\n[arms.warmup]"
+    path = written(tmp_path, "[arms.warmup]", other)
+    path.write_text(path.read_text().replace("minutes = 30", "start_seed = 5"))
+    more = [job for job in arms.jobs(read(path), project=project, dev=False) if job.arm.name == "longer"]
+    assert [(job.name, job.folder.name) for job in more] == [("longer-0", "longer-5"), ("longer-1", "longer-5")]
     assert any("seeds 0, 1; one run for all" in line for line in found.lines)
 
 
@@ -81,10 +87,23 @@ def test_an_arm_that_uses_another_s_run_comes_after_it(tmp_path: Path, project: 
     assert [one.arm(name).upon for name in ("full", "third", "warmup")] == [("warmup", "third"), ("warmup",), ()]
     job = next(job for job in arms.jobs(one, project=project, dev=False) if job.name == "full-0")
     assert [other.name for other in arms.owed([job, *job.upon], dev=False)] == ["full-0", "warmup-0", "third-0"]
+    assert [other.name for other in arms.owed(job.upon, dev=False)] == ["warmup-0", "third-0"]
     with pytest.raises(NotReady, match="needs the run warmup-0, which is not played to its end"):
         arms.play(job, project=project, observe=ignore, interrupt=Interrupt())
     assert one.arm_digests["full"] != two.arm_digests["full"]
     assert one.arm_digests["warmup"] == two.arm_digests["warmup"]
+
+
+def test_an_arm_that_is_there_for_others_is_played_with_them(tmp_path: Path, project: Project) -> None:
+    third = "[arms.third]\nsteps = 1\nmeasured = false\n[arms.full]"
+    study = read(written(tmp_path, "[arms.full]", third))
+    alone = [job for job in arms.jobs(study, project=project, dev=False) if job.arm.name == "third"]
+    assert arms.owed(alone, dev=False) == []
+    found = planned(study, alone, project=project, dev=False)
+    assert any("for others to build upon" in line for line in found.lines)
+    results.describe(study)
+    about = json.loads((study.results / results.ABOUT).read_text())
+    assert [arm["name"] for arm in about["arms"]] == ["warmup", "full"]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +116,7 @@ def test_an_arm_that_uses_another_s_run_comes_after_it(tmp_path: Path, project: 
         ("pass@1", "pass@9", "`measure` is 'pass@9', expected pass@K with K from 1 to the 4 attempts"),
         ("seeds = [9]", "seeds = [1]", "a seed of .dev. is one of the study's"),
         ('"full"]]', '"fall"]]', "endpoint.compare names `fall`, which is no arm"),
+        ("steps = 3", "steps = 3\nmeasured = false", "endpoint.compare names `warmup`, which is not measured"),
         ('start = "warmup"', 'start = "cold"', "starts from `cold`, which is no arm"),
         ("seeds = [0, 1]", "seeds = 3", "`seeds` is 3, expected a list of whole numbers"),
         ("[arms.warmup]", '[arms.warmup]\nstart = "full"', "which is no arm or starts from it"),
