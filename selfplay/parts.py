@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -299,8 +300,8 @@ def _estimator(name: str) -> Estimator:
 def warm_cache(config: Config, model: Model) -> Path | None:
     """Where warmed weights of these settings lie; None where there is no warm-up or no cache is wanted.
 
-    The key holds every setting that affects results, the origin of the weights and the fingerprint, which names the
-    optimizer and the adapters' rank: fewer hits than possible, none of them wrong.
+    The key holds every setting that affects results, the origin of the weights, Python's version and the fingerprint,
+    which names the optimizer and the adapters' rank: fewer hits than possible, none of them wrong.
     """
     if not config.warmup.steps or not config.warmup.cache:
         return None
@@ -313,5 +314,7 @@ def warm_cache(config: Config, model: Model) -> Path | None:
         or (name == "run.shares" and value)
     }
     settings = (config.learner.dtype, config.learner.token_budget, config.learner.max_grad_norm)
-    key = digest("warm", values, settings, model.origin, model.trainer.fingerprint)
+    # note: lessons are taken from its standard library too, or from its documentation.
+    python = platform.python_version()
+    key = digest("warm", values, settings, model.origin, model.trainer.fingerprint, python)
     return cache_folder() / "warm" / key

@@ -83,7 +83,7 @@ def test_a_dotted_estimator_is_used(toy_config: Callable[..., Config]) -> None:
 
 
 def test_the_warm_cache_depends_on_what_the_weights_depend_on(
-    toy_config: Callable[..., Config], project: Project
+    toy_config: Callable[..., Config], project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key(*sets: str) -> Path | None:
         config = toy_config("warmup.steps=2", *sets)
@@ -95,3 +95,5 @@ def test_the_warm_cache_depends_on_what_the_weights_depend_on(
     assert key("warmup.lr=0.5") != same
     assert key("run.seed=1") != same
     assert key("warmup.cache=false") is None
+    monkeypatch.setattr("platform.python_version", lambda: "3.11.99")
+    assert key() != same, "another standard library has other lessons"

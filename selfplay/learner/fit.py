@@ -26,10 +26,11 @@ from selfplay.learner.placing import CPU, described
 from selfplay.learner.weights import Stored, read, tensors_digest
 from selfplay.types import Save
 
-ARITHMETIC = 3
+ARITHMETIC = 4
 """Rises where the same update gives other bits than in an earlier release of this package. 2: sums along the layers are
 float32 under bfloat16 parameters, micro-batches hold one role, padding has no embedding gradient. 3: the head's
-log-probabilities come from its probabilities, and attention's float32 scores from another kernel."""
+log-probabilities come from its probabilities, and attention's float32 scores from another kernel. 4: the gradient's
+norm is summed in float64."""
 
 
 def fitting(folder: Path, own: Mapping[str, Tensor], *, traits: Mapping[str, str], save: Save | None = None) -> Stored:

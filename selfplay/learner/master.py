@@ -10,6 +10,7 @@ Not here: the optimizers (`optimizer`), losses, learning-rate schedules, files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from selfplay.errors import RunFailed
-from selfplay.learner import optimizer
+from selfplay.learner import clipping, optimizer
 from selfplay.learner.batch import Row
 from selfplay.learner.forward import Scores, score
 from selfplay.learner.head import Sinks, add_in_place
@@ -107,20 +108,21 @@ class Master:
         Raises:
             RunFailed: the gradient is not finite; nothing has changed.
         """
-        norms = [torch.nn.utils.get_total_norm([self.gradients[name] for name in group]) for group in self._groups]
-        whole = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
-        if not torch.isfinite(whole):
+        collected = [[self.gradients[name] for name in group] for group in self._groups]
+        squares = [clipping.square_of(own) for own in collected]
+        whole = math.sqrt(sum(squares))
+        if not math.isfinite(whole):
             self.zero_gradients()
-            raise RunFailed(f"the gradient is not finite (norm {whole.item()}); the weights are unchanged")
-        for group, norm, own in zip(self._groups, norms, self._optimizers, strict=True):
-            if len(norms) > 1 and not norm:
+            raise RunFailed(f"the gradient is not finite (norm {whole}); the weights are unchanged")
+        for gradients, square, own in zip(collected, squares, self._optimizers, strict=True):
+            if len(squares) > 1 and not square:
                 # note: moments of earlier steps would move it, though it was not there to learn.
                 continue
-            torch.nn.utils.clip_grads_with_norm_(group.values(), max_grad_norm, norm)
+            clipping.clip(gradients, norm=math.sqrt(square), most=max_grad_norm)
             own.step(lr=lr)
         self.refresh()
         self.zero_gradients()
-        return float(whole)
+        return whole
 
     @torch.no_grad()
     def refresh(self) -> None:

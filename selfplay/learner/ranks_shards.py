@@ -29,16 +29,13 @@ import torch
 from torch import Tensor, nn
 
 from selfplay.errors import RunFailed, UserError
-from selfplay.learner import optimizer
+from selfplay.learner import clipping, optimizer
 from selfplay.learner.batch import Row
 from selfplay.learner.forward import Scores, score
 from selfplay.learner.master import TORCH_DTYPES, DType
 from selfplay.learner.ranks_world import World
 from selfplay.learner.reference import Reference
 from selfplay.learner.weights import joined_digest, tensor_digest, tensors_digest
-
-_CLIP_EPS = 1e-6
-"""As torch's `clip_grads_with_norm_`."""
 
 
 class Scorer(nn.Module):
@@ -130,14 +127,12 @@ class Sharded:
         Raises:
             RunFailed: the gradient is not finite; nothing has changed.
         """
-        own = sum(float(torch.linalg.vector_norm(g, dtype=torch.float64)) ** 2 for g in self.gradients.values())
-        norm = math.sqrt(square) if math.isfinite(square := self._world.total(own)) else square
+        square = self._world.total(clipping.square_of(self.gradients.values()))
+        norm = math.sqrt(square) if math.isfinite(square) else square
         if not math.isfinite(norm):
             self.zero_gradients()
             raise RunFailed(f"the gradient is not finite (norm {norm}); the weights are unchanged")
-        factor = min(1.0, max_grad_norm / (norm + _CLIP_EPS))
-        for gradient in self.gradients.values():
-            gradient.mul_(factor)
+        clipping.clip(self.gradients.values(), norm=norm, most=max_grad_norm)
         self._optimizer.step(lr=lr)
         self.refresh()
         self.zero_gradients()

@@ -169,11 +169,12 @@ def _run(job: Job) -> dict[str, Any]:
         meter.look(reader)
         rows = reader.step_rows()
         spent = reader.ask(partial(watching.spent, since=0, before=len(rows)))
-        warm = reader.updates("warmup")
+        warm, learnt = reader.updates("warmup"), reader.updates("play")
         return {
             "ledger": digest("ledger", sorted(reader.comparable().items())),
             "check": "accepted",
             "config": reader.run_row().config_digest,
+            "fingerprint": [*warm, *learnt][-1].fingerprint if warm or learnt else None,
             "steps": len(rows),
             "weights": reader.saves()[-1].weights_digest if reader.saves() else None,
             "generated": meter.generated,
