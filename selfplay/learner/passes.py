@@ -103,6 +103,8 @@ def _micro_batch(work: Work, row: Row, weights: Master | Sharded, *, room: Room)
         # note: before the backward pass, which other ranks would wait in.
         _require_finite(found)
     loss.backward()  # type: ignore[no-untyped-call]
+    if isinstance(weights, Sharded):
+        weights.collect()
     # note: what is told of an update is counted on the processor; a card is asked once a micro-batch.
     told = [torch.cat(logprobs).detach(), torch.cat(old), scores.entropy_N, loss_BT.detach()[tokens.mask_BT]]
     each = torch.stack(told).cpu().split_with_sizes(list(row.lengths), 1)

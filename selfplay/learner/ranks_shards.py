@@ -1,16 +1,17 @@
 """The weights of a learner of several ranks: float32 shards, their gradients and moments, by torch's FSDP2.
 
 Each rank keeps its rows of every parameter. `fully_shard` gathers a layer's parameters for the time it computes, in
-the compute type, and adds the gradients of all ranks up, in float32, into the shards. Rank 0 keeps a whole compute
-copy besides, which the sampler shares, and refreshes it after each step; so it also knows the digest of the whole.
+the compute type, and adds the gradients of all ranks up, in float32, into the shards. Those of embedding and output
+head are collected whole, in float32 as by one process, and then added up. So an update of one micro-batch gives the
+bits that one process gives, and others differ by the order of float32 sums. Rank 0 keeps a whole compute copy besides,
+which the sampler shares, and refreshes it after each step; so it also knows the digest of the whole.
 
 A save goes through a distributed checkpoint (`torch.distributed.checkpoint`): every rank writes its shards at once,
 rank 0 reads the whole from them and writes the save that a learner of one process would.
 
-As `master.Master`, with these differences: gradients of embedding and output head are of the compute type within one
-micro-batch, frozen weights are float32, and moments cannot be kept in 8 bits. Not here: who calls (`trainer`,
-`ranks_worker`), what ranks say to each other (`ranks_world`). Not covered: GPUs, offloading, several nodes whose
-folders are not shared.
+As `master.Master`, but frozen weights are float32, and moments cannot be kept in 8 bits. Not here: who calls
+(`trainer`, `ranks_worker`), what ranks say to each other (`ranks_world`). Not covered: GPUs, offloading, several nodes
+whose folders are not shared.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +45,14 @@ class Scorer(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
+        self.collects: dict[nn.Module, Tensor] = {}
+        """Embedding and output head, as far as they learn -> where the gradient of their weight is collected."""
 
     def forward(self, row: Row, temperature: float, recompute: bool) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies (`forward.score`)."""
-        found = score(self.model, row, temperature=temperature, sinks={}, recompute=recompute)
+        # note: inside, their weights are the gathered ones.
+        sinks = {cast(nn.Parameter, module.weight): sink for module, sink in self.collects.items()}
+        found = score(self.model, row, temperature=temperature, sinks=sinks, recompute=recompute)
         return found.logprob_N, found.entropy_N
 
 
@@ -100,6 +105,11 @@ class Sharded:
             # note: set once, and changed in place by FSDP from then on.
             parameter.grad = torch.zeros_like(parameter)
             self.gradients[name] = self._rows[name].grad = _local(parameter.grad)
+        self._whole: dict[str, Tensor] = {}
+        for module in (own.get_input_embeddings(), own.get_output_embeddings()):  # type: ignore[operator]
+            for name, parameter in self.parameters.items():
+                if parameter is module.weight:
+                    self._scorer.collects[module] = self._whole.setdefault(name, torch.zeros(parameter.shape))
         self.reset_optimizer()
         if world.leads:
             for parameter in model.parameters():
@@ -112,13 +122,20 @@ class Sharded:
         """Log-probabilities and entropies of the row's trained tokens, by the weights of all ranks."""
         return _scores(self._scorer, row, temperature, recompute)
 
+    @torch.no_grad()
+    def collect(self) -> None:
+        """After each backward pass, on every rank: add up what is collected whole, as FSDP has added up the rest."""
+        for name, whole in self._whole.items():
+            self.gradients[name].add_(self._world.shard(self._world.summed(whole)))
+            whole.zero_()
+
     def reset_optimizer(self) -> None:
         """Forget the moments."""
         self._optimizer = optimizer.AdamW(self._rows, betas=self._betas, weight_decay=self._weight_decay)
 
     def zero_gradients(self) -> None:
         """Forget the gradients collected so far."""
-        for gradient in self.gradients.values():
+        for gradient in (*self.gradients.values(), *self._whole.values()):
             gradient.zero_()
 
     def step(self, *, lr: float, max_grad_norm: float) -> float:

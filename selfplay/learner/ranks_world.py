@@ -164,7 +164,7 @@ class World:
 
     def total(self, number: float) -> float:
         """Sum over the ranks, in float64."""
-        return float(self._summed(torch.tensor([number], dtype=torch.float64))[0])
+        return float(self.summed(torch.tensor([number], dtype=torch.float64))[0])
 
     def joined(
         self,
@@ -188,8 +188,8 @@ class World:
             if member in seen:
                 one = seen[member]
                 own.copy_(torch.stack([one.logprob_T, one.old_T, one.entropy_T, one.loss_T]))
-        self._summed(loss_P)
-        self._summed(values)
+        self.summed(loss_P)
+        self.summed(values)
         found = {
             member: Seen(logprob_T=own[0], old_T=own[1], entropy_T=own[2], loss_T=own[3])
             for member, own in zip(members, values.split_with_sizes(lengths, 1), strict=True)
@@ -203,7 +203,8 @@ class World:
         pieces = whole.chunk(self.size, dim=0)
         return pieces[self.rank] if self.rank < len(pieces) else whole[:0]
 
-    def _summed(self, values: Tensor) -> Tensor:
+    def summed(self, values: Tensor) -> Tensor:
+        """Their sum over the ranks, in place."""
         import torch.distributed as dist
 
         dist.all_reduce(values)
