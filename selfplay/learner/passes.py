@@ -54,6 +54,8 @@ def collect(
                 losses[turn.part] = loss
                 seen |= found
             if turn.ends is not None:
+                if isinstance(weights, Sharded):
+                    weights.collect()
                 meter.after(turn.ends)
         if world is not None:
             losses, seen = world.joined(work.samples, work.parts, losses, seen)
@@ -103,8 +105,6 @@ def _micro_batch(work: Work, row: Row, weights: Master | Sharded, *, room: Room)
         # note: before the backward pass, which other ranks would wait in.
         _require_finite(found)
     loss.backward()  # type: ignore[no-untyped-call]
-    if isinstance(weights, Sharded):
-        weights.collect()
     # note: what is told of an update is counted on the processor; a card is asked once a micro-batch.
     told = [torch.cat(logprobs).detach(), torch.cat(old), scores.entropy_N, loss_BT.detach()[tokens.mask_BT]]
     each = torch.stack(told).cpu().split_with_sizes(list(row.lengths), 1)

@@ -2,9 +2,9 @@
 
 Each rank keeps its rows of every parameter. `fully_shard` gathers a layer's parameters for the time it computes, in
 the compute type, and adds the gradients of all ranks up, in float32, into the shards. Those of embedding and output
-head are collected whole, in float32 as by one process, and then added up. So an update of one micro-batch gives the
-bits that one process gives, and others differ by the order of float32 sums. Rank 0 keeps a whole compute copy besides,
-which the sampler shares, and refreshes it after each step; so it also knows the digest of the whole.
+head are collected whole, in float32 as by one process, and then added up. So an update of one micro-batch a role gives
+the bits that one process gives, and others differ by the order of float32 sums. Rank 0 keeps a whole compute copy
+besides, which the sampler shares, and refreshes it after each step; so it also knows the digest of the whole.
 
 A save goes through a distributed checkpoint (`torch.distributed.checkpoint`): every rank writes its shards at once,
 rank 0 reads the whole from them and writes the save that a learner of one process would.
@@ -124,10 +124,12 @@ class Sharded:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """After each backward pass, on every rank: add up what is collected whole, as FSDP has added up the rest."""
+        """Add up what is collected whole, as FSDP has added up the rest; after a role's last part, on every rank."""
         for name, whole in self._whole.items():
-            self.gradients[name].add_(self._world.shard(self._world.summed(whole)))
-            whole.zero_()
+            self.gradients[name].copy_(self._world.shard(self._world.summed(whole)))
+            if not self._world.leads:
+                # note: rank 0 goes on from the sum, in the order of one process.
+                whole.zero_()
 
     def reset_optimizer(self) -> None:
         """Forget the moments."""

@@ -142,14 +142,21 @@ def test_in_bfloat16_gradients_are_added_up_in_float32_too(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "apart"])
-def test_updates_of_one_part_give_the_same_bits(
-    two: Shared, tmp_path: Path, tiny_model: MakeModel, make_samples: MakeSamples, tied: bool, dtype: str
+@pytest.mark.parametrize("roles", [("solver",), ("proposer", "solver")], ids=["one role", "two roles"])
+def test_updates_of_one_part_a_role_give_the_same_bits(
+    two: Shared,
+    tmp_path: Path,
+    tiny_model: MakeModel,
+    make_samples: MakeSamples,
+    roles: tuple[str, ...],
+    tied: bool,
+    dtype: str,
 ) -> None:
     made = build(tmp_path, tiny_model, tied=tied, dtype=dtype, max_grad_norm=0.1)
-    one, many, samples = made(), Ranked(two(), made), make_samples(groups=4)
+    one, many, samples = made(), Ranked(two(), made), make_samples(groups=4, roles=roles)
     for step in range(3):
         first, second = (learner.update(batch_of(samples, step)) for learner in (one, many))
-        assert len(first.partition) == 1
+        assert len(first.partition) == len(roles)
         assert first.grad_norm > 0.1, "clipped"
         assert second.loss == first.loss
         assert second.grad_norm == pytest.approx(first.grad_norm, rel=1e-14)
