@@ -102,7 +102,7 @@ class Engine:
             if answer.cancelled() or not answer.done():
                 answer.cancel()
                 if not self.gone:
-                    ray.cancel(asked)
+                    joining.cancel(asked)
         if not done:
             raise value
         return value

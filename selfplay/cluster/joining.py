@@ -119,6 +119,15 @@ def kill(actor: Any) -> None:
             ray.kill(actor)
 
 
+def cancel(answer: Any) -> None:
+    """Have the actor drop what it was asked, if it can; nothing where the head is lost."""
+    import ray
+
+    if lost() is None:  # note: as above.
+        with contextlib.suppress(Exception):
+            ray.cancel(answer)
+
+
 def _connect(whole: Mapping[str, float]) -> Watch:
     if importlib.util.find_spec("ray") is None:
         raise NotReady("run.cluster asks for Ray, and it is not installed", hint=INSTALL)

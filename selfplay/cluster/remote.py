@@ -82,7 +82,7 @@ class Handle:
         except ray.exceptions.RayError as error:
             raise SandboxInfraError(f"sandbox actor {self.number}, `{method}`: {short(error)}") from None
         except asyncio.CancelledError:
-            ray.cancel(answer)
+            joining.cancel(answer)
             raise
         if isinstance(value, SandboxInfraError):
             self.failed_at = time.monotonic()

@@ -9,7 +9,9 @@ Not here: making the tasks (`evaluation.making`), the evaluation (`measuring`).
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,17 @@ def open_test(study: Study, *, again: bool) -> None:
     Raises:
         UserError: it was opened with another form of the study, and nobody said that this is meant.
     """
+    study.results.mkdir(parents=True, exist_ok=True)
+    held = os.open(study.results, os.O_RDONLY)
+    try:
+        # note: two shells that play one study may come here at the same moment.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        _note(study, again=again)
+    finally:
+        os.close(held)
+
+
+def _note(study: Study, *, again: bool) -> None:
     before = openings(study.results)
     if any(one["study"] == study.digest for one in before):
         return

@@ -84,6 +84,8 @@ class FakeRay(ModuleType):
         self.places = 0
         self.killed = 0
         """How often an actor was to be ended."""
+        self.cancelled = 0
+        """How often a call was to be stopped."""
         self.kept = 0
         """Values."""
         self.actors: list[Actor] = []
@@ -131,6 +133,7 @@ class FakeRay(ModuleType):
 
     def cancel(self, ref: Ref) -> None:
         """Stop a call."""
+        self.cancelled += 1
         ref.task.cancel()
 
     def kill(self, actor: Actor) -> None:

@@ -68,3 +68,20 @@ def test_no_actor_is_ended_through_a_head_that_is_lost(ray_fake: FakeRay, monkey
     assert ray_fake.killed == 0
     for actor in ray_fake.living:
         actor.dead.cancel()
+
+
+def test_no_call_is_stopped_through_a_head_that_is_lost(ray_fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        provider = await ClusterProvider.open("local", ONE)
+        sandbox = await provider.create(SPEC)
+        running = asyncio.create_task(sandbox.exec(["sleep", "20"], timeout_seconds=30.0))
+        await asyncio.sleep(0.5)
+        behead(ray_fake, monkeypatch)
+        with pytest.raises(NotReady, match="can no longer be reached"):
+            await running
+        await provider.aclose()
+
+    asyncio.run(main())
+    assert ray_fake.cancelled == 0
+    for actor in ray_fake.living:
+        actor.dead.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,14 @@ def test_a_file_that_is_no_result(tmp_path: Path) -> None:
     (study.results / "full-0.json").write_text('{"schema": "other"}')
     with pytest.raises(UserError, match="is no result of a study"):
         page.page(tmp_path / "results")
+
+
+def test_shells_that_open_the_test_at_once_are_all_noted(tmp_path: Path) -> None:
+    forms = [read(written(tmp_path, "budget = 1000", f"budget = {1000 + form}")) for form in range(24)]
+    assert len({study.digest for study in forms}) == 24
+    with ThreadPoolExecutor(24) as shells:
+        list(shells.map(lambda study: opening.open_test(study, again=True), forms))
+    assert len(opening.openings(forms[0].results)) == 24
 
 
 def test_the_test_is_opened_once_for_one_form_of_the_study(tmp_path: Path) -> None:
