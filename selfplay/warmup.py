@@ -6,7 +6,8 @@ Each is recorded as an update of phase `warmup`. It ends when, on a fixed dev se
 updates, with a warning where the dev set says it was too short.
 
 The warmed weights are kept in the user's cache by a digest of everything they depend on, together
-with their records, so that the next run with the same settings starts at once.
+with the records of their updates, so that the next run with the same settings starts at once. The
+looks at the dev set are not kept: their ids are of the run that made them.
 
 Not here: what the examples are (`Game.examples`), what the dev set is (`Game.dev`), the optimizer
 (`learner`).

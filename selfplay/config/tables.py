@@ -174,7 +174,11 @@ class Warmup(Table):
     examples: int = key(8, "Examples an update.", ge=1)
     lr: float = key(1e-4, "Peak learning rate.", gt=0.0)
     check_every: int = key(50, "Updates between two looks at the dev set; 0: one at the end.", ge=0)
-    cache: bool = key(True, "Keep the warmed weights for later runs of equal settings.", affects_results=False)
+    cache: bool = key(
+        True,
+        "Keep the warmed weights for later runs of equal settings, whose ledgers have no looks at the dev set.",
+        affects_results=False,
+    )
 
 
 class Learner(Table):

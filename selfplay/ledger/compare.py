@@ -4,7 +4,8 @@ Left out: clock and host columns, JSON keys that name a clock or memory, the con
 digest stays: `run.steps` and `run.save_every` may differ), and tables of what happened to the process
 rather than in the run (when it was saved, too). Blobs count as their content, wherever they lie.
 What is pruned depends on `run.save_every`: runs that differ in it are compared by the log-probabilities
-that both still have.
+that both still have. A run whose warm-up came from the cache never looked at its dev set, so its
+trajectories, verdicts and tasks are fewer than those of the run that made the warm-up.
 
 Not here: reports on what differs; the digests say in which table to look.
 """
