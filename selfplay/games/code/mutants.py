@@ -1,6 +1,7 @@
 """What tests say about procedurally made bugs: shown to repairers in warm-up examples.
 
-What is covered: each mutation is run once against the tests that reach its function; the result is kept in the cache.
+What is covered: each mutation is run once against the tests that reach its function; the result is kept in the cache,
+unless the wall clock ended the run, which may have been the machine's load.
 
 What is not covered: proof. One run is enough to show what a failing test says; tasks are proved by `bugs`.
 
@@ -70,6 +71,8 @@ async def _failing(
     failing: Mapping[str, str] = {}
     if why_not_loadable(target, change) is None:
         run = await verifier.run(function.tests, budget=budget, change=change)
+        if run.ended is Ended.TIMEOUT:
+            return {}
         failing = run.failed if run.ended is Ended.COMPLETED else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(f".{os.getpid()}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from selfplay.games.code import mutants
 from selfplay.games.code.mutate import Kind, Mutation, mutations
+from selfplay.games.code.verify import Budget
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -37,3 +39,14 @@ def test_it_is_measured_once_and_kept(table, tmp_path: Path) -> None:
     assert measured() == found
     pairs[:] = [(function, unchanged)]
     assert list(measured().values()) == [{}], "nothing fails where nothing changes"
+
+
+def test_a_run_that_the_wall_clock_ended_is_not_kept(table, tmp_path: Path) -> None:
+    opened = table.do(table.game.opened())
+    function = next(one for one in opened.survey.functions if one.qualname == "count")
+    mutation = next(one for one in mutations(function.source) if one.kind is Kind.RETURN)
+    waits = replace(mutation, new="    __import__('time').sleep(600)")
+    budget = Budget(cpu_seconds=60, seconds=1)
+    job = mutants.measure([(function, waits)], verifier=opened.verifier, budget=lambda one: budget, cache=tmp_path)
+    assert list(table.do(job).values()) == [{}]
+    assert not (tmp_path / "mutants").exists()
