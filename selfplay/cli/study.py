@@ -81,7 +81,7 @@ def command(
     if not dev and not part:
         # note: before hours are spent on what could not be measured.
         task_files(study)
-    if not _played(session, arms.owed(chosen, dev=dev)):
+    if not _played(session, arms.owed(chosen, project=session.project, dev=dev)):
         return STOPPED
     if part and not dev and (left := _left(session, study)):
         names = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
@@ -124,8 +124,9 @@ def _left(session: Session, study: Study) -> list[str]:
     """The runs of the whole study that are not played to their end."""
     from selfplay.study import arms
 
-    every = arms.owed(arms.jobs(study, project=session.project, dev=False), dev=False)
-    return [job.name for job in every if not arms.done(job, project=session.project)]
+    project = session.project
+    every = arms.owed(arms.jobs(study, project=project, dev=False), project=project, dev=False)
+    return [job.name for job in every if not arms.done(job, project=project)]
 
 
 def _plan(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool) -> int:
@@ -201,7 +202,7 @@ def _played(session: Session, chosen: Sequence[Job]) -> bool:
 
 def _measured(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool, again: bool) -> int:
     """Measure what has no result yet, and make the page."""
-    from selfplay.study import measuring, opening, page, results
+    from selfplay.study import arms, measuring, opening, page, results
     from selfplay.views.observers import PlainObserver
 
     test = () if dev else opening.task_files(study)
@@ -210,7 +211,7 @@ def _measured(session: Session, study: Study, chosen: Sequence[Job], *, dev: boo
     results.describe(study)
     made: list[dict[str, Any]] = []
     for job in chosen:
-        if not job.arm.measured or results.has(study, name=job.name, dev=dev):
+        if not job.arm.measured or arms.measured(job, project=session.project, dev=dev):
             continue
         with PlainObserver(sys.stderr, run=job.name, quiet=session.json) as observe:
             found = measuring.result(job, test=test, tested=not dev, project=session.project, observe=observe)

@@ -84,10 +84,24 @@ def jobs(study: Study, *, project: Project, dev: bool) -> list[Job]:
     return [Job(study=study, arm=arm, seed=seed, root=root) for seed in seeds for arm in study.arms]
 
 
-def owed(chosen: Sequence[Job], *, dev: bool) -> list[Job]:
-    """Those of `chosen` whose result is owed, and what they build upon; a result may come from another machine."""
+def measured(job: Job, *, project: Project, dev: bool) -> bool:
+    """Has it a result, with the arm and the settings that it has now? That may come from another machine.
+
+    The arm's digest knows the preset's name alone, the run's configuration all that it says.
+    """
+    found = results.find(job.study, name=job.name, dev=dev)
+    if found is None or not found["run"]:
+        return found is not None
+    try:
+        return bool(found["run"]["config"] == config_of(job, project=project).digest)
+    except NotFound:
+        return True  # note: how long it learns depends on the run of its start, which is not here.
+
+
+def owed(chosen: Sequence[Job], *, project: Project, dev: bool) -> list[Job]:
+    """Those of `chosen` whose result is owed, and what they build upon."""
     needed: set[Path] = set()
-    ahead = [job for job in chosen if job.arm.measured and not results.has(job.study, name=job.name, dev=dev)]
+    ahead = [job for job in chosen if job.arm.measured and not measured(job, project=project, dev=dev)]
     while ahead:
         job = ahead.pop()
         if job.folder not in needed:

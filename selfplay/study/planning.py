@@ -40,7 +40,7 @@ def planned(study: Study, chosen: Sequence[Job], *, project: Project, dev: bool)
             continue
         if not arm.supervised:
             arms.config_of(mine[0], project=project)
-        done = sum(results.has(study, name=job.name, dev=dev) for job in mine)
+        done = sum(arms.measured(job, project=project, dev=dev) for job in mine)
         guess = math.fsum(known) / len(known) if known else study.minutes / 60
         own = hours.get(arm.name)
         rows.append(

@@ -87,10 +87,10 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def has(study: Study, *, name: str, dev: bool) -> bool:
-    """Is there a result of `ARM-SEED`, measured with that arm as it is now?"""
+def find(study: Study, *, name: str, dev: bool) -> dict[str, Any] | None:
+    """The result of `ARM-SEED`, where there is one that was measured with that arm as it is now."""
     try:
         found = json.loads(path_of(study, name=name, dev=dev).read_text(encoding="utf-8"))
-        return bool(found["arm_digest"] == study.arm_digests[found["arm"]])
+        return dict(found) if found["arm_digest"] == study.arm_digests[found["arm"]] else None
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,19 +87,36 @@ def test_an_arm_that_uses_another_s_run_comes_after_it(tmp_path: Path, project: 
     assert [arm.name for arm in one.arms] == ["warmup", "third", "full"]
     assert [one.arm(name).upon for name in ("full", "third", "warmup")] == [("warmup", "third"), ("warmup",), ()]
     job = next(job for job in arms.jobs(one, project=project, dev=False) if job.name == "full-0")
-    assert [other.name for other in arms.owed([job, *job.upon], dev=False)] == ["full-0", "warmup-0", "third-0"]
-    assert [other.name for other in arms.owed(job.upon, dev=False)] == ["warmup-0", "third-0"]
+    owed = partial(arms.owed, project=project, dev=False)
+    assert [other.name for other in owed([job, *job.upon])] == ["full-0", "warmup-0", "third-0"]
+    assert [other.name for other in owed(job.upon)] == ["warmup-0", "third-0"]
     with pytest.raises(NotReady, match="needs the run warmup-0, which is not played to its end"):
         arms.play(job, project=project, observe=ignore, interrupt=Interrupt())
     assert one.arm_digests["full"] != two.arm_digests["full"]
     assert one.arm_digests["warmup"] == two.arm_digests["warmup"]
 
 
+def test_a_result_of_other_settings_is_owed_again(tmp_path: Path, project: Project) -> None:
+    study = read(written(tmp_path))
+    full = next(job for job in arms.jobs(study, project=project, dev=False) if job.name == "full-0")
+    measured = partial(arms.measured, full, project=project, dev=False)
+    assert not measured()
+    row = {"arm": "full", "arm_digest": study.arm_digests["full"]}
+    for run, kept in (
+        (None, True),
+        ({"config": arms.config_of(full, project=project).digest}, True),
+        ({"config": "of a preset that has changed since"}, False),
+    ):
+        results.put(results.path_of(study, name=full.name, dev=False), {**row, "run": run})
+        assert measured() is kept
+        assert (full in arms.owed([full], project=project, dev=False)) is not kept
+
+
 def test_an_arm_that_is_there_for_others_is_played_with_them(tmp_path: Path, project: Project) -> None:
     third = "[arms.third]\nsteps = 1\nmeasured = false\n[arms.full]"
     study = read(written(tmp_path, "[arms.full]", third))
     alone = [job for job in arms.jobs(study, project=project, dev=False) if job.arm.name == "third"]
-    assert arms.owed(alone, dev=False) == []
+    assert arms.owed(alone, project=project, dev=False) == []
     found = planned(study, alone, project=project, dev=False)
     assert any("for others to build upon" in line for line in found.lines)
     results.describe(study)
@@ -138,6 +156,10 @@ def test_those_that_ship_are_planned(path: Path, project: Project) -> None:
     jobs = arms.jobs(study, project=project, dev=False)
     found = planned(study, jobs, project=project, dev=False)
     assert found.data["runs"] == len({job.folder for job in jobs}) > 0
+    there = {path.stem for path in study.results.glob("*-*.json")}
+    assert {job.name for job in jobs if arms.measured(job, project=project, dev=False)} == there, (
+        "settings have changed"
+    )
     assert found.data["hours"] > 0 or all(row["measured"] == len(row["seeds"]) for row in found.data["arms"])
     assert all(arm.about for arm in study.arms)
     with pytest.raises(NotFound):
