@@ -7,7 +7,7 @@ passages of which df hold it), at most `PER_DOCUMENT` of one document; the draw 
 equal corpora give equal answers. Of a corpus with more than `MAX_PASSAGES` passages an even sample is looked at: ids
 are digests, so those below a bound are one.
 
-The result lies in the cache, by the digest of the corpus. Held out is decided by document (`split_of`): answers of one
+The result lies in the cache, by the digest of the corpus. Held out is decided by document (`kept_back`): answers of one
 document are on the same side. The passages themselves can be found by every player; only what is asked for is apart.
 
 Not here: spans (`spans`), seeds of the game (`game`), questions that hide an answer in its sentence (`cloze`).
@@ -34,7 +34,7 @@ from selfplay.games.search.records import Answer
 from selfplay.games.search.spans import KINDS as KINDS
 from selfplay.games.search.spans import spans
 from selfplay.retrieval.store import Corpus, said
-from selfplay.types import Split, digest, draw, record
+from selfplay.types import digest, draw, record
 
 VERSION = 1
 """Of what counts as an answer: another one, another cache."""
@@ -78,9 +78,11 @@ def answers(corpus: Corpus, *, count: int) -> tuple[Answer, ...]:
     return known
 
 
-def split_of(answer: Answer, *, share: float) -> Split:
-    """`held_out` for the documents of a share of all; a function of the document's name alone."""
-    return "held_out" if draw("held out", answer.document) < share * _WHOLE else "train"
+def kept_back(of: Sequence[Answer], *, share: float) -> frozenset[str]:
+    """The documents of `of` that are held out: about `share` of them, drawn by their names, and never every one."""
+    documents = sorted({answer.document for answer in of}, key=lambda name: draw("held out", name))
+    found = [name for name in documents if draw("held out", name) < share * _WHOLE]
+    return frozenset(found[: len(documents) - 1])
 
 
 def aliases_of(text: str, kind: str) -> tuple[str, ...]:

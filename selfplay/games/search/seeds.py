@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from selfplay.games.search.answers import split_of
+from selfplay.games.search.answers import kept_back
 from selfplay.games.search.opening import Opened, Opening
 from selfplay.games.search.options import Options
 from selfplay.games.search.records import Answer
 from selfplay.retrieval import Passage
-from selfplay.types import Seed, digest, draw
+from selfplay.types import Seed, Split, digest, draw
 
 NAME = "search"
 _AT_ONCE = 8
@@ -52,6 +52,7 @@ class Grounds:
     async def _made(self) -> tuple[Seed, ...]:
         opened = await self._opening.opened()
         own = await self._opening.passages([answer.passage for answer in opened.answers])
+        held_out = kept_back(opened.answers, share=self._held_out)
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def one(answer: Answer) -> Seed:
@@ -60,11 +61,12 @@ class Grounds:
             if self._given:
                 async with room:
                     given = await self._about(answer.text, first, opened=opened)
-            return self._seed(answer, title=first.title, given=given, opened=opened)
+            split: Split = "held_out" if answer.document in held_out else "train"
+            return self._seed(answer, title=first.title, given=given, opened=opened, split=split)
 
         return tuple(await asyncio.gather(*(one(answer) for answer in opened.answers)))
 
-    def _seed(self, answer: Answer, *, title: str, given: Sequence[Passage], opened: Opened) -> Seed:
+    def _seed(self, answer: Answer, *, title: str, given: Sequence[Passage], opened: Opened, split: Split) -> Seed:
         name = digest("seed", NAME, opened.digest, answer.text, answer.document)
         payload: dict[str, Any] = {
             "answer": answer.text,
@@ -83,7 +85,7 @@ class Grounds:
             game=NAME,
             source=f"{answer.document}: {answer.text}",
             payload=payload,
-            split=split_of(answer, share=self._held_out),
+            split=split,
         )
 
     async def own(self, seed: Seed) -> Passage:

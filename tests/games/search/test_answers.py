@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from selfplay.errors import UserError
-from selfplay.games.search.answers import PER_DOCUMENT, answers, split_of
+from selfplay.games.search.answers import PER_DOCUMENT, answers, kept_back
 from selfplay.games.search.records import Answer
 from selfplay.games.search.spans import KINDS, spans
 from selfplay.retrieval.store import Corpus
@@ -109,11 +109,14 @@ def test_rare_ones_come_rather(tmp_path: Path) -> None:
 
 def test_held_out_is_decided_by_document(tmp_path: Path) -> None:
     corpus(tmp_path / "texts")
-    sides: dict[str, set[str]] = {}
-    for answer in drawn():
-        sides.setdefault(answer.document, set()).add(split_of(answer, share=0.5))
-    assert all(len(side) == 1 for side in sides.values())
-    assert {split_of(answer, share=0.0) for answer in drawn()} == {"train"}
+    documents = {answer.document for answer in drawn()}
+    assert len(documents) > 2
+    assert kept_back(drawn(), share=0.0) == frozenset()
+    some, more = (kept_back(drawn(), share=share) for share in (0.5, 0.9))
+    assert some <= more < documents
+    assert len(kept_back(drawn(), share=1.0)) == len(documents) - 1, "something is left to learn from"
+    alone = [answer for answer in drawn() if answer.document not in more]
+    assert kept_back(alone, share=0.9) == frozenset(), "of a document alone it is the same"
 
 
 def test_a_corpus_with_nothing_to_ask_for_says_so(tmp_path: Path) -> None:
