@@ -56,11 +56,14 @@ def test_the_shipped_presets_are_valid(project: Project, name: str) -> None:
     assert project.load_role(config.roles.solver).side == "solver"
 
 
-def test_the_quickstart_is_what_the_issue_asks(project: Project) -> None:
+def test_the_quickstart_is_what_the_issues_ask(project: Project) -> None:
     config = load("quickstart", project=project, environ={})
     assert (config.run.game, config.game.source, config.policy.model) == ("code", "pypi:toolz==1.2.0", "smollm2-135m")
-    assert (config.run.steps, config.play.proposals, config.play.attempts) == (10, 4, 8)
+    assert (config.run.steps, config.play.proposals, config.play.attempts) == (10, 4, 16)
     assert (config.learner.clip_low, config.learner.clip_high, config.learner.kl) == (0.2, 0.28, 0.0)
+    learns = load("code-learns", project=project, environ={})
+    shorter = {"game.options", "warmup.steps", "warmup.check_every"}
+    assert {one.key for one in diff(config, learns)} == shorter, "its settings are the study's, but for its length"
 
 
 def test_the_last_layer_wins(project: Project, project_folder: Path) -> None:

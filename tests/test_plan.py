@@ -19,7 +19,7 @@ def test_the_quickstart_prints_its_formulas_with_their_constants(project: Projec
     rows = {(r.section, r.name): r.value for r in plan(load("quickstart", project=project, sets=[]), project)}
     assert rows["rewards", "proposer"] == "-1 if invalid, -0.8 if s is 0 or 1, else 1 - 1.8 s"
     assert rows["rewards", "solver"] == "+1 if it passes, else -1"
-    assert rows["rewards", "asks for"] == "p* = 1 - G^(-1/(G-1)) = 0.257 for G = 8"
+    assert rows["rewards", "asks for"] == "p* = 1 - G^(-1/(G-1)) = 0.169 for G = 16"
     assert "clip(r, 0.8, 1.28)" in rows["learning", "loss"]
     assert rows["play", "proposals"].startswith("P = 4")
 

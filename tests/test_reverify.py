@@ -119,10 +119,10 @@ def test_a_run_that_is_held_is_left_alone(code_run: Path, project: Project) -> N
 @pytest.mark.bubblewrap
 def test_other_settings_are_refused(code_run: Path, project: Project) -> None:
     config = code_run / "config.toml"
-    config.write_text(config.read_text().replace("attempts = 8", "attempts = 7"))
+    config.write_text(config.read_text().replace("attempts = 16", "attempts = 15"))
     with pytest.raises(UserError, match=r"is not what the run was started with: play.attempts") as refused:
         reverify(code_run, project=project, say=ignore)
-    assert refused.value.hint == "set it back: play.attempts was 8"
+    assert refused.value.hint == "set it back: play.attempts was 16"
 
 
 @pytest.mark.bubblewrap

@@ -57,7 +57,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
 def test_a_plan_plays_nothing(here: Path, typed: Callable[..., Typed]) -> None:
     code, out, err = typed("run", "--plan")
     assert code == 0
-    for part in ("pypi:toolz==1.2.0", "-1 if invalid, -0.8 if s is 0 or 1, else 1 - 1.8 s", "P = 4", "G = 8", "+1 if"):
+    for part in ("pypi:toolz==1.2.0", "-1 if invalid, -0.8 if s is 0 or 1, else 1 - 1.8 s", "P = 4", "G = 16", "+1 if"):
         assert part in " ".join(out.split())
     assert "nothing was played" in err
     assert not (here / "runs").exists()

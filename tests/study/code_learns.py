@@ -55,6 +55,7 @@ tasks = "none"
 "warmup.steps" = 10
 "warmup.check_every" = 0
 "run.save_every" = 1000
+"play.attempts" = 8
 [arms.warmup]
 steps = 0
 [arms.repair]
