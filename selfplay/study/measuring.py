@@ -56,6 +56,8 @@ def result(job: Job, *, test: Sequence[Path], tested: bool, project: Project, ob
     looked: dict[str, Looked] = {}
     if tested and endpoint.tasks != HELD_OUT:
         found = [on_file(path, run=None, count=None, sandbox=None, project=project) for path in test]
+        if not endpoint.proposals:
+            found = [_unproposed(ground) for ground in found]
         looked |= _look(job, target, found, name="endpoint", project=project, observe=observe)
     if wanted:
         ground = partial(on_run, _ground_of(job, own), count=wanted, sandbox=None, project=project)
@@ -81,6 +83,13 @@ def result(job: Job, *, test: Sequence[Path], tested: bool, project: Project, ob
         "budget": job.study.budget,
         "machine": dict(arms.machine()),
     }
+
+
+def _unproposed(ground: Ground) -> Ground:
+    """The same tasks, and nobody proposes on their seeds."""
+    on = ground.on
+    assert on is not None
+    return replace(ground, on=replace(on, seeds=(), others=(*on.seeds, *on.others)))
 
 
 def _untrained(config: Config) -> Target:

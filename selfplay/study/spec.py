@@ -1,8 +1,8 @@
 """A study's file: TOML that says what is compared, how often, with what budget, and on what.
 
     [study]      preset, about, seeds, budget (tokens), minutes (expected of an arm), start (an arm), start_seed
-    [endpoint]   measure, attempts, temperature, tasks, digest, compare; secondary, tasks of the runs' own held-out
-    seeds
+    [endpoint]   measure, attempts, temperature, tasks, digest, compare; proposals (false: nobody is asked for one on
+    the tasks' seeds); secondary, tasks of the runs' own held-out seeds
     [making]     how the endpoint's tasks are made: sources, bugs, functions, each (bugs a function), writer (an arm
                  whose injector writes them; without one they are slips, `evaluation.mechanism`)
     [dev]        seeds: those of tuning, which never sees the endpoint's tasks
@@ -71,6 +71,8 @@ class Endpoint:
     """Of the tasks; empty before they are made."""
     secondary: int
     """Tasks of the runs' own held-out seeds that are looked at beside them; 0: none."""
+    proposals: bool
+    """Is a proposal asked for on each seed that the file's tasks are of? Each costs several runs of a whole suite."""
     compare: tuple[tuple[str, str], ...]
     """(first, second): the second's figure less the first's; Holm's family."""
 
@@ -228,13 +230,16 @@ class _Where:
 
 
 def _endpoint(table: Mapping[str, Any], where: _Where) -> Endpoint:
-    known = ("measure", "attempts", "temperature", "tasks", "digest", "secondary", "compare")
+    known = ("measure", "attempts", "temperature", "tasks", "digest", "secondary", "proposals", "compare")
     where.only(table, known, "key of [endpoint]")
     measure = where.text(table, "measure")
     name, at, number = measure.partition("@")
     attempts = where.whole(table, "attempts", least=1)
     if name != "pass" or not at or not number.isdecimal() or not 1 <= int(number) <= attempts:
         raise where.wrong(f"`measure` is {measure!r}, expected pass@K with K from 1 to the {attempts} attempts")
+    proposals = table.get("proposals", True)
+    if type(proposals) is not bool or (not proposals and table.get("tasks") == HELD_OUT):
+        raise where.wrong(f"`proposals` is {proposals!r}, expected true, or false where `tasks` is a file or a folder")
     compare = table.get("compare", [])
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in compare):
         raise where.wrong('`compare` is a list of pairs of arms, e.g. [["warmup", "frontier"]]')
@@ -245,6 +250,7 @@ def _endpoint(table: Mapping[str, Any], where: _Where) -> Endpoint:
         tasks=where.text(table, "tasks"),
         digest=str(table.get("digest", "")),
         secondary=int(table.get("secondary", 0)),
+        proposals=proposals,
         compare=tuple((str(first), str(second)) for first, second in compare),
     )
 

@@ -133,6 +133,8 @@ def test_an_arm_that_is_there_for_others_is_played_with_them(tmp_path: Path, pro
         ("budget = 1000", "budget = 'all'", "`budget` is 'all', expected a whole number, at least 0"),
         ("pass@1", "pass@9", "`measure` is 'pass@9', expected pass@K with K from 1 to the 4 attempts"),
         ("seeds = [9]", "seeds = [1]", "a seed of .dev. is one of the study's"),
+        ("attempts = 4", "attempts = 4\nproposals = 0", "`proposals` is 0, expected true, or false where"),
+        ("attempts = 4", "attempts = 4\nproposals = false", "`proposals` is False, expected true, or false where"),
         ('"full"]]', '"fall"]]', "endpoint.compare names `fall`, which is no arm"),
         ("steps = 3", "steps = 3\nmeasured = false", "endpoint.compare names `warmup`, which is not measured"),
         ('start = "warmup"', 'start = "cold"', "starts from `cold`, which is no arm"),
