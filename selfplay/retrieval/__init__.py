@@ -62,7 +62,7 @@ class Passage:
     title: str
     """Of the document."""
     document: str
-    """`SOURCE:DOCUMENT` of the first that holds it, in the order of their names; empty for a remote one."""
+    """`LABEL:DOCUMENT` of the first that holds it, in the order of their names; empty for a remote one."""
     start: int = 0
     """Offset in that document's text, in characters."""
     end: int = 0

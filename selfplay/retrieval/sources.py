@@ -72,6 +72,11 @@ def name_of(source: str) -> str:
     return source if source == PYTHON_DOCS else _without_surrogates(str(Path(source).expanduser().resolve()))
 
 
+def label_of(source: str) -> str:
+    """What the documents of a source of that name are called by: the last part of its path, as on any other machine."""
+    return Path(source).name or source
+
+
 def documents(source: str) -> Iterator[Found]:
     """All documents of a source and what was left out, in the order of their names.
 

@@ -3,7 +3,7 @@
 What is covered: `Corpus`, which reads one; which corpora there are; what is said where a file is missing, damaged, of
 another version, or being written.
 
-Not covered: files of older versions, which are made anew (a sentence says so); network file systems.
+Not covered: files of older versions, which are made anew (by `writing`, or a sentence says so); network file systems.
 
 Not here: how a corpus is made (`writing`), queries (`fts`), sources (`sources`).
 """
@@ -14,7 +14,7 @@ import difflib
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from selfplay.cache import cache_folder
@@ -22,8 +22,10 @@ from selfplay.errors import Held, NotFound, NotReady, RunFailed, UserError
 from selfplay.retrieval import Passage, RetrievalFailed
 from selfplay.types import record
 
-VERSION = 1
-"""Of the tables, of how texts are cut and of how words are indexed: corpora of one version are comparable."""
+VERSION = 2
+"""Of the tables, and of what a document is called."""
+TEXTS = 1
+"""Of how texts are cut and words indexed: corpora with one of these are comparable."""
 APPLICATION_ID = 0x53504331
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BUSY_SECONDS = 2.0
@@ -39,7 +41,7 @@ class Info:
     passages: int
     sources: Sequence[str]
     digest: str
-    """Of all documents' names, titles and contents: equal digests, equal answers."""
+    """Of all documents' names, titles and contents: equal digests, equal answers, wherever their folders lie."""
     num_bytes: int
 
 
@@ -48,7 +50,7 @@ class Place:
     """Where a passage's text lies."""
 
     document: str
-    """`SOURCE:DOCUMENT`."""
+    """`LABEL:DOCUMENT`, the label being the last part of the source's path; of two sources it may be the same."""
     start: int
     end: int
 
@@ -135,7 +137,7 @@ class Corpus:
             NotFound: no passage has that id.
         """
         query = """SELECT d.name, l.start, l."end" FROM passages p JOIN places l ON l.passage = p.rowid
-                   JOIN documents d ON d.id = l.document WHERE p.id = ? ORDER BY d.name, l.start"""
+                   JOIN documents d ON d.id = l.document WHERE p.id = ? ORDER BY d.name, d.digest, l.start"""
         with said(self.path):
             found = self.connection.execute(query, (raw(passage_id),)).fetchall()
         if not found:
@@ -183,6 +185,18 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
             f"the corpus {path} is of {age} selfplay (version {version}, this one reads {VERSION})",
             hint=f"make it anew: rm {path}, then selfplay corpus add {path.stem} SOURCE",
         )
+
+
+def wants_making(path: Path) -> bool:
+    """Is there no corpus yet, or one that nothing was added to, or one of an older version?"""
+    if not path.is_file():
+        return True
+    with said(path), closing(connect(path, mode="ro")) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+            return True
+        ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        return ours and (version < VERSION or not connection.execute("SELECT 1 FROM facts").fetchone())
 
 
 def empty(name: str) -> UserError:

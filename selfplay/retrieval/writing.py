@@ -3,7 +3,9 @@
 What is covered: `add` makes a corpus's part of a source equal to that source. What did not change is left alone, a
 changed document's passages are replaced, a document that is gone goes; a text in a thousand documents is one passage
 with a thousand places. It is one transaction: readers see a corpus as it was before or after, and a killed `add` leaves
-nothing behind. What a corpus answers does not depend on the order in which sources were added.
+nothing behind. What a corpus answers does not depend on the order in which sources were added, nor on where they lie: a
+document goes by the last part of its source's path. Of two documents of one name (two folders `docs`) the one with the
+smaller digest comes first.
 
 Not here: reading (`store`), sources (`sources`).
 """
@@ -22,7 +24,8 @@ from pathlib import Path
 from selfplay.errors import NotReady, UserError
 from selfplay.retrieval import Document, Skipped
 from selfplay.retrieval.passages import cut
-from selfplay.retrieval.store import APPLICATION_ID, VERSION, check, connect, path_of, raw, said
+from selfplay.retrieval.sources import label_of
+from selfplay.retrieval.store import APPLICATION_ID, TEXTS, VERSION, check, connect, path_of, raw, said
 from selfplay.retrieval.words import indexed
 from selfplay.types import digest, record
 
@@ -30,8 +33,9 @@ EXAMPLES = 20
 """Of what was left out, so many are named."""
 _TABLES = """
 CREATE TABLE documents (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, source TEXT NOT NULL, title TEXT NOT NULL, digest TEXT NOT NULL);
-CREATE INDEX documents_of_source ON documents (source);
+    id INTEGER PRIMARY KEY, source TEXT NOT NULL, name TEXT NOT NULL, title TEXT NOT NULL, digest TEXT NOT NULL,
+    UNIQUE (source, name));
+CREATE INDEX documents_by_name ON documents (name, digest);
 CREATE TABLE passages (
     rowid INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, document INTEGER NOT NULL REFERENCES documents,
     text TEXT NOT NULL);
@@ -83,7 +87,8 @@ def add(
         tell: Called after each document with how many were seen, and how many passages were added.
 
     Raises:
-        UserError: not one document was found (nothing is changed), or the corpus's version is another.
+        UserError: not one document was found (nothing is changed), or the corpus's version is another. An older one
+            that holds this source alone is made anew.
         Held: another process is writing it.
         NotReady: the disk is full, or the folder cannot be written.
         RunFailed: the file is damaged or no corpus.
@@ -96,7 +101,7 @@ def add(
         raise NotReady(f"{path.parent} cannot be made: {error.strerror}", hint="set SELFPLAY_CACHE") from error
     waiting, early = _first(source, found)
     with said(path), closing(connect(path, mode="rwc")) as connection:
-        _prepare(connection, path)
+        _prepare(connection, path, source)
         connection.execute("BEGIN IMMEDIATE")
         try:
             writing = _Writing(connection, source, tell=tell, skipped=early)
@@ -152,12 +157,12 @@ class _Writing:
             name: (row, old)
             for row, name, old in self._ask("SELECT id, name, digest FROM documents WHERE source = ?", (self._source,))
         }
-        seen: set[str] = set()
+        label, seen = label_of(self._source), set[str]()
         for one in found:
             if isinstance(one, Skipped):
                 self._skip(one)
                 continue
-            name = f"{self._source}:{one.id}"
+            name = f"{label}:{one.id}"
             if name in seen:
                 self._skip(Skipped(name=one.id, reason="twice"))
                 continue
@@ -170,7 +175,7 @@ class _Writing:
                 self._counts["removed"] += 1
         if not self._ask("SELECT 1 FROM passages").fetchone():
             raise UserError(f"the documents of {self._source} have no text", hint="nothing was added")
-        rows = self._ask("SELECT name, digest FROM documents ORDER BY name")
+        rows = self._ask("SELECT name, digest FROM documents ORDER BY name, digest")
         self._ask("INSERT OR REPLACE INTO facts VALUES ('digest', ?)", (digest_of(rows),))
 
     def added(self, *, seconds: float) -> Added:
@@ -210,7 +215,7 @@ class _Writing:
         places = 0
         try:
             for part in cut(document.pieces()):
-                passage = self._passage(row, name, document.title, part.text)
+                passage = self._passage(row, (name, value), document.title, part.text)
                 self._ask("INSERT INTO places VALUES (?, ?, ?, ?)", (row, part.start, part.end, passage))
                 places += 1
         except (OSError, UnicodeError) as error:  # it changed, or went, after it was looked at
@@ -222,10 +227,11 @@ class _Writing:
         if not places:
             self._skip(Skipped(name=document.id, reason="empty"))
 
-    def _passage(self, document: int, name: str, title: str, text: str) -> int:
-        """The row of the passage with that text, which belongs to the first of its documents by name."""
+    def _passage(self, document: int, order: tuple[str, str], title: str, text: str) -> int:
+        """The row of the passage with that text, which belongs to the first of its documents by name and digest."""
         key = raw(digest("passage", text))
-        query = "SELECT p.rowid, d.name, d.title FROM passages p JOIN documents d ON d.id = p.document WHERE p.id = ?"
+        query = """SELECT p.rowid, d.name, d.digest, d.title FROM passages p JOIN documents d ON d.id = p.document
+                   WHERE p.id = ?"""
         known = self._ask(query, (key,)).fetchone()
         if known is None:
             rowid = self._ask(
@@ -235,8 +241,8 @@ class _Writing:
             self._index(rowid, title, text)
             self._counts["passages"] += 1
             return rowid
-        rowid, owner, old = known
-        if name < owner:
+        rowid, *owner, old = known
+        if order < tuple(owner):
             self._give(int(rowid), document, text, old=old, new=title)
         return int(rowid)
 
@@ -252,7 +258,7 @@ class _Writing:
         held = self._ask("SELECT DISTINCT passage FROM places WHERE document = ?", (document,)).fetchall()
         self._ask("DELETE FROM places WHERE document = ?", (document,))
         heir = """SELECT d.id, d.title FROM places l JOIN documents d ON d.id = l.document WHERE l.passage = ?
-                  ORDER BY d.name LIMIT 1"""
+                  ORDER BY d.name, d.digest LIMIT 1"""
         for (rowid,) in held:
             owner, text = self._ask("SELECT document, text FROM passages WHERE rowid = ?", (rowid,)).fetchone()
             following = self._ask(heir, (rowid,)).fetchone()
@@ -273,20 +279,23 @@ class _Writing:
 
 
 def digest_of(rows: Iterable[tuple[str, str]]) -> str:
-    """`digest("corpus", VERSION, rows)` of rows that come one after the other: there may be millions."""
-    hashed = hashlib.blake2b(f'["corpus",{VERSION},['.encode(), digest_size=16)
+    """`digest("corpus", TEXTS, rows)` of rows that come one after the other: there may be millions."""
+    hashed = hashlib.blake2b(f'["corpus",{TEXTS},['.encode(), digest_size=16)
     for number, row in enumerate(rows):
         hashed.update(f"{',' if number else ''}{json.dumps(row, separators=(',', ':'))}".encode())
     hashed.update(b"]]")
     return hashed.hexdigest()
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables where the file is new; check that they are ours where it is not."""
+def _prepare(connection: sqlite3.Connection, path: Path, source: str) -> None:
+    """Make the tables where the file is new, or older and of this source alone; else check that they are ours."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA cache_size = -65536")
     connection.execute("BEGIN IMMEDIATE")
+    if _is_older(connection) and connection.execute("SELECT DISTINCT source FROM documents").fetchall() == [(source,)]:
+        for table in ("words", "places", "passages", "documents", "facts"):
+            connection.execute(f"DROP TABLE {table}")
     if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
         for statement in _TABLES.split(";\n"):
             connection.execute(statement)
@@ -294,3 +303,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
     check(connection, path)
+
+
+def _is_older(connection: sqlite3.Connection) -> bool:
+    """Is it a corpus, and of an older version?"""
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
+    return bool(application == APPLICATION_ID and version < VERSION)

@@ -63,7 +63,7 @@ def test_answers_in_json(notes: Path, answered: Callable[..., Any], typed: Calla
     assert (row["name"], row["documents"], row["sources"]) == ("notes", 2, [str(notes)])
     assert len(row["digest"]) == 32
     (hit,) = answered("corpus", "search", "notes", "walruses", "-k", "1")["hits"]
-    assert hit["document"] == f"{notes}:walrus.md"
+    assert hit["document"] == "notes:walrus.md"
     assert answered("corpus", "search", "notes", "unicorn")["hits"] == []
     assert answered("corpus", "search", "notes", "walruses", "--retriever", "words")["hits"][0]["id"] == hit["id"]
 

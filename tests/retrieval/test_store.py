@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from selfplay.errors import Held, NotFound, RunFailed, UserError
 from selfplay.retrieval import Document, Hit
-from selfplay.retrieval.store import VERSION, Corpus, Place, names, path_of
+from selfplay.retrieval.store import TEXTS, Corpus, Place, names, path_of, wants_making
 from selfplay.retrieval.writing import Added, add, digest_of
 from selfplay.types import digest
 
@@ -31,7 +32,7 @@ def tables(name: str = "c") -> dict[str, list[tuple[object, ...]]]:
         ).fetchall(),
         "places": ask(
             """SELECT d.name, l.start, l."end", p.id FROM places l JOIN documents d ON d.id = l.document
-               JOIN passages p ON p.rowid = l.passage ORDER BY 1, 2"""
+               JOIN passages p ON p.rowid = l.passage ORDER BY 1, 2, 3, 4"""
         ).fetchall(),
         "facts": ask("SELECT * FROM facts").fetchall(),
     }
@@ -41,7 +42,7 @@ def tables(name: str = "c") -> dict[str, list[tuple[object, ...]]]:
 
 @pytest.mark.parametrize("rows", [[], [("a", "1")], [('é\ud800 "', "1"), ("b", "2"), ("c", "3")]])
 def test_a_digest_of_rows_one_after_the_other_is_that_of_all(rows: list[tuple[str, str]]) -> None:
-    assert digest_of(iter(rows)) == digest("corpus", VERSION, rows)
+    assert digest_of(iter(rows)) == digest("corpus", TEXTS, rows)
 
 
 def test_adding_again_adds_nothing_and_a_change_replaces(folder: Path, take: Take, ask: Ask) -> None:
@@ -72,11 +73,11 @@ def test_a_text_in_a_thousand_documents_is_one_passage(folder: Path, take: Take,
         (folder / f"{number:04}.txt").write_text("permission is hereby granted")
     assert take().passages == 1
     (hit,) = ask("permission")
-    assert (hit.passage.places, hit.passage.title, hit.passage.document) == (1000, "0000", f"{folder}:0000.txt")
+    assert (hit.passage.places, hit.passage.title, hit.passage.document) == (1000, "0000", "documents:0000.txt")
     corpus = Corpus("c")
     places = corpus.places(hit.passage.id)
     corpus.close()
-    assert (len(places), places[1]) == (1000, Place(document=f"{folder}:0001.txt", start=0, end=28))
+    assert (len(places), places[1]) == (1000, Place(document="documents:0001.txt", start=0, end=28))
     (folder / "0000.txt").unlink()
     take()
     (hit,) = ask("permission")
@@ -98,6 +99,54 @@ def test_the_order_of_adding_does_not_matter(folder: Path, tmp_path: Path, take:
     assert tables("c") == tables("d")
     for query in ("shared", "number 3", "29", "words 7"):
         assert ask(query, k=7, name="c") == ask(query, k=7, name="d")
+
+
+def test_where_a_folder_lies_does_not_matter(folder: Path, tmp_path: Path, take: Take, ask: Ask) -> None:
+    (folder / "below").mkdir()
+    for number in range(30):
+        (folder / "below" / f"{number}.txt").write_text(f"shared words and number {number % 10}")
+    elsewhere = tmp_path / "mounted" / "later" / folder.name
+    shutil.copytree(folder, elsewhere)
+    take("c", folder)
+    take("d", elsewhere)
+    here, there = tables("c"), tables("d")
+    assert [row[1] for row in here.pop("documents")] != [row[1] for row in there.pop("documents")]
+    assert here == there
+    assert ask("number 3", k=7, name="c") == ask("number 3", k=7, name="d")
+
+
+def test_two_folders_of_one_name(folder: Path, tmp_path: Path, take: Take, ask: Ask) -> None:
+    other = tmp_path / "another" / folder.name
+    other.mkdir(parents=True)
+    for number in range(20):
+        rest = "\n\n".join(f"Shared words, the {row} of number {number % 5}, stand here. " * 12 for row in range(4))
+        (folder / f"{number}.txt").write_text(f"# Here {number % 3}\n\n{rest}")
+        (other / f"{number}.txt").write_text(f"# Well {number % 2}\n\n{rest}")
+    assert (take("c", folder).documents, take("c", other).documents) == (20, 20)
+    take("d", other)
+    take("d", folder)
+    assert tables("c") == tables("d")
+    for query in ("shared", "number 3", "well", "here 1"):
+        assert ask(query, k=7, name="c") == ask(query, k=7, name="d")
+    (other / "3.txt").unlink()
+    assert take("c", other).removed == 1
+    assert take("c", folder).unchanged == 20
+
+
+def test_an_older_corpus_of_one_source_is_made_anew(folder: Path, take: Take, ask: Ask) -> None:
+    (folder / "a.txt").write_text("the walrus sings")
+    assert wants_making(path_of("c"))
+    take()
+    now = tables()
+    assert not wants_making(path_of("c"))
+    with sqlite3.connect(path_of("c")) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    assert wants_making(path_of("c"))
+    with pytest.raises(UserError, match="an older selfplay"):
+        Corpus("c")
+    assert take().new == 1
+    assert tables() == now
+    assert len(ask("walrus")) == 1
 
 
 def test_a_giant_document_is_streamed(folder: Path, take: Take, ask: Ask) -> None:
@@ -156,8 +205,9 @@ def test_no_such_corpus_names_the_nearest(folder: Path, take: Take) -> None:
 
 @pytest.mark.parametrize(("version", "age"), [(0, "an older"), (99, "a newer")])
 def test_another_version_is_said(folder: Path, take: Take, version: int, age: str) -> None:
-    (folder / "a.txt").write_text("words")
-    take()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("words")
+        take("c", folder / name)
     connection = sqlite3.connect(path_of("c"))
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()

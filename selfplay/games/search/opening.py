@@ -20,7 +20,7 @@ from selfplay.games.search.records import Answer
 from selfplay.retrieval import Passage, RetrievalFailed, Retriever
 from selfplay.retrieval.choosing import retriever_of
 from selfplay.retrieval.sources import PYTHON_DOCS, documents, name_of
-from selfplay.retrieval.store import Corpus, path_of, raw, said
+from selfplay.retrieval.store import Corpus, path_of, raw, said, wants_making
 from selfplay.retrieval.writing import add
 from selfplay.tools.searching import SECONDS, Guarded
 from selfplay.types import record
@@ -82,7 +82,7 @@ class Opening:
             return self._opened
 
     async def _open(self) -> Opened:
-        if self.corpus == PYTHON_DOCS and not path_of(self.corpus).is_file():
+        if self.corpus == PYTHON_DOCS and wants_making(path_of(self.corpus)):
             self._say("the corpus python-docs, which is made once")
             await asyncio.to_thread(add, self.corpus, name_of(PYTHON_DOCS), documents(PYTHON_DOCS))
         inner = self._retriever

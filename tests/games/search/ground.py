@@ -18,7 +18,7 @@ from selfplay.policy.scripted import Script, ScriptedPolicy
 from selfplay.policy.toy import CharTokenizer
 from selfplay.project import find_project
 from selfplay.retrieval import Hit, Retriever
-from selfplay.retrieval.sources import documents
+from selfplay.retrieval.sources import documents, name_of
 from selfplay.retrieval.writing import add
 from selfplay.rollout import Play, Player, talk
 from selfplay.types import Role, Seed, Stage, Task, Trajectory
@@ -47,8 +47,7 @@ def corpus(folder: Path, texts: Mapping[str, str] = TEXTS, *, name: str = "small
     folder.mkdir(parents=True, exist_ok=True)
     for title, text in texts.items():
         (folder / f"{title}.txt").write_text(text, encoding="utf-8")
-    # note: a source has the same name in each test, or the draw of the answers would depend on the folder.
-    add(name, "texts", documents(str(folder)))
+    add(name, name_of(str(folder)), documents(str(folder)))
     return name
 
 

@@ -81,6 +81,17 @@ def test_seeds_of_a_single_turn_are_given_the_answers_own_passage_first() -> Non
     opened(check)
 
 
+def test_seeds_and_what_is_held_out_do_not_depend_on_where_the_documents_lie(tmp_path: Path) -> None:
+    async def check(opening: Opening) -> list[tuple[str, str]]:
+        grounds = Grounds(opening, options=NO_CHECKS, held_out=0.3, given=True)
+        return [(seed.id, seed.split) for seed in await grounds.seeds()]
+
+    here = opened(check)
+    assert {split for _, split in here} == {"train", "held_out"}
+    corpus(tmp_path / "some" / "other" / "place" / "texts", name="elsewhere")
+    assert opened(check, name="elsewhere") == here
+
+
 def test_noise_is_drawn_by_its_key_from_other_documents_of_the_same_side() -> None:
     async def check(opening: Opening) -> None:
         ground = Grounds(opening, options=NO_CHECKS, held_out=0.0, given=False)
