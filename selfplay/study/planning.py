@@ -1,6 +1,7 @@
 """What a study would play: arms, seeds, hours, endpoint; nothing is played for it.
 
-Hours come from results that were measured already, an arm's own first; before there is one, from `minutes` of the file.
+Hours of play come from results that were measured already, an arm's own first; before there is one, from `minutes` of
+the file. Those of measuring come from results alone. A run that was begun counts whole.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ def planned(study: Study, chosen: Sequence[Job], *, project: Project, dev: bool)
     Raises:
         NotFound, UserError: the preset is not there, or a setting of an arm does not fit.
     """
-    hours = _hours(study)
+    found = _results(study)
+    hours = _hours(found)
     known = [value for value in hours.values() if value is not None]
+    owed = arms.owed(chosen, project=project, dev=dev)
+    left = {job.folder for job in owed if not arms.done(job, project=project)}
+    looks = [_looked(row) for row in found]
     rows: list[dict[str, Any]] = []
     for arm in study.arms:
         mine = [job for job in chosen if job.arm.name == arm.name]
@@ -51,11 +56,13 @@ def planned(study: Study, chosen: Sequence[Job], *, project: Project, dev: bool)
                 "seeds": [job.seed for job in mine],
                 "runs": len({job.folder for job in mine}),
                 "measured": done,
+                "left": len({job.folder for job in mine} & left),
                 "hours": own if own is not None else 0.0 if arm.steps == 0 and arm.start else guess,
                 "settings": dict(arm.settings),
             }
         )
-    total = math.fsum(row["hours"] * max(0, row["runs"] - row["measured"]) for row in rows)
+    total = math.fsum(row["hours"] * row["left"] for row in rows)
+    unmeasured = sum(job.arm.measured and not arms.measured(job, project=project, dev=dev) for job in chosen)
     point = study.endpoint
     where = "held-out tasks of the runs" if point.tasks == HELD_OUT or dev else str(opening.place(study))
     data = {
@@ -65,6 +72,7 @@ def planned(study: Study, chosen: Sequence[Job], *, project: Project, dev: bool)
         "arms": rows,
         "runs": sum(row["runs"] for row in rows),
         "hours": total,
+        "measuring_hours": unmeasured * math.fsum(looks) / len(looks) if looks else None if unmeasured else 0.0,
         "endpoint": {"measure": f"pass@{point.k}", "attempts": point.attempts, "tasks": where, "digest": point.digest},
         "compare": [list(pair) for pair in point.compare],
         "openings": len(opening.openings(study.results)),
@@ -90,20 +98,36 @@ def _lines(study: Study, data: dict[str, Any]) -> list[str]:
         each = duration(3600 * row["hours"])
         alike = "; one run for all" if row["runs"] < len(row["seeds"]) else ""
         how = f"{row['measured']} measured" if study.arm(row["arm"]).measured else "for others to build upon"
+        how += f", {row['left']} to play" if row["left"] else ""
         lines.append(f"{row['arm']:<14} seeds {seeds}{alike}; {start}; about {each} each; {how}")
         if row["about"]:
             lines.append(f"{'':<14} {row['about']}")
     left = duration(3600 * data["hours"])
-    return [*lines, "", f"{data['runs']} runs; about {left} ({data['hours']:.1f} h) of this machine still to play"]
+    asked = "" if data["measuring_hours"] is None else f", {data['measuring_hours']:.1f} h to measure"
+    return [
+        *lines,
+        "",
+        f"{data['runs']} runs; about {left} ({data['hours']:.1f} h) of this machine still to play{asked}",
+    ]
 
 
-def _hours(study: Study) -> dict[str, float | None]:
+def _results(study: Study) -> list[dict[str, Any]]:
+    folders = (study.results, study.results / "dev")
+    return [row for folder in folders if folder.is_dir() for row in results.read(folder)]
+
+
+def _hours(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     """Arm -> hours a run, where one was measured."""
     found: dict[str, list[float]] = {}
-    for folder in (study.results, study.results / "dev"):
-        for row in results.read(folder) if folder.is_dir() else []:
-            if row["run"] is not None:
-                # note: results of earlier versions do not say how long their warm-up took.
-                seconds = row["run"]["seconds"] + row["run"].get("warmup_seconds", 0.0)
-                found.setdefault(row["arm"], []).append(seconds / 3600)
+    for row in rows:
+        if row["run"] is not None:
+            # note: results of earlier versions do not say how long their warm-up took.
+            seconds = row["run"]["seconds"] + row["run"].get("warmup_seconds", 0.0)
+            found.setdefault(row["arm"], []).append(seconds / 3600)
     return {name: math.fsum(values) / len(values) for name, values in found.items()}
+
+
+def _looked(row: dict[str, Any]) -> float:
+    """Hours that measuring it took."""
+    seconds = (one["seconds"] for name, one in row["looked"].items() if not name.endswith(results.UNLIKE))
+    return math.fsum(seconds) / 3600

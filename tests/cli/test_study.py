@@ -59,6 +59,8 @@ def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Ty
     assert code == 0, err
     assert "the test is opened when full-0 is played too" in err
     assert not (here / "curricula" / "results").exists(), "a part of a study measures nothing"
+    _, out, _ = typed("study", str(study), "--plan")
+    assert (out.count("0 measured\n"), out.count("0 measured, 1 to play\n"), "h to measure" in out) == (1, 1, False)
     code, out, err = typed("study", str(study))
     assert code == 0, err
     assert "| full less warmup | 1 |" in out
@@ -82,6 +84,8 @@ def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Ty
     assert (here / "curricula" / "results" / "README.md").read_text().count("| full-0 |") == 1
     code, out, err = typed("study", str(study))
     assert (code, "0 measured" in err) == (0, True)
+    _, out, _ = typed("study", str(study), "--plan")
+    assert (out.count("1 measured\n"), "(0.0 h) of this machine still to play, 0.0 h to measure" in out) == (2, True)
 
     for old, new, error in (
         ("budget = 300", "budget = 30", "the study's budget is 30"),
