@@ -95,8 +95,7 @@ async def ran(
     budget: Budget = BUDGET,
 ) -> Report | None:
     """The report of one run, where it left one."""
-    # note: short tracebacks parse the source of each frame, which fails on some recursions and ends the session.
-    options = [*verifier.suite.options, "--continue-on-collection-errors", "--tb=native"]
+    options = [*verifier.suite.options, "--continue-on-collection-errors"]
     request = {"wanted": None if wanted is None else list(wanted), "paths": list(paths), "options": options}
     done = await verifier.execute(request, budget=budget, change=change, pooled=False)
     return parse(done.report) if done.report is not None and not done.result.timed_out else None

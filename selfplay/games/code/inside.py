@@ -132,7 +132,9 @@ def run(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> int:
         del os.environ[name]
     calls = Calls(tree) if request["calls"] else None
     arguments = ["-c", os.devnull, f"--rootdir={tree}", f"--confcutdir={tree}", "-q", "--no-header", "--no-summary"]
-    arguments += ["--tb=short", "--color=no", "-p", "no:cacheprovider", "-p", "no:subtests", "-o", "addopts="]
+    # note: pytest's own tracebacks parse the source of each frame: most of the time of a run in which many tests fail,
+    # and some recursions in changed tests do not survive it.
+    arguments += ["--tb=native", "--color=no", "-p", "no:cacheprovider", "-p", "no:subtests", "-o", "addopts="]
     arguments += ["--json-report", f"--json-report-file={request['report']}", "--json-report-indent=0"]
     arguments += ["--json-report-omit", "log", "traceback", "streams", "warnings", "keywords"]
     arguments += [*request["options"], *(["--maxfail=1"] if request["stop_at_first"] else []), "--"]

@@ -202,9 +202,8 @@ class Verifier:
         return await self._runs.get(key, made)
 
     def _request(self, tests: Sequence[str], *, first: bool, ordered: bool) -> Mapping[str, object]:
-        # note: other tracebacks parse the source of each frame, which some recursions in changed tests do not survive.
-        options = [*self.suite.options, *(["--tb=native"] if ordered else [])]
         paths = sorted({test.partition("::")[0] for test in tests})
+        options = list(self.suite.options)
         return {"wanted": list(tests), "paths": paths, "options": options, "stop_at_first": first, "ordered": ordered}
 
     async def tried(self, request: Mapping[str, object], *, budget: Budget, by: Execute) -> Executed:
