@@ -61,7 +61,7 @@ async def in_order(
     """Run `jobs` as they come, hand each result to `commit` in their order, and return what it returns.
 
     `commit(None)` closes the row. When one job fails the others are cancelled, but for `Interrupted`,
-    which lets those in flight finish; at interrupt level 2 everything is cancelled.
+    which lets those in flight finish and commits no later one; at interrupt level 2 everything is cancelled.
     """
     tasks: list[asyncio.Future[T]] = []
     row: asyncio.Queue[asyncio.Future[T] | None] = asyncio.Queue()
@@ -90,7 +90,9 @@ async def in_order(
                     raise
                 interrupted = True
                 continue
-            results.extend(commit(result))
+            # note: what comes after a gap stays owed, since an uninterrupted run would commit the gap first.
+            if not interrupted:
+                results.extend(commit(result))
         await beginner
         if interrupted:
             raise Interrupted

@@ -92,3 +92,22 @@ def test_who_is_interrupted_lets_the_others_end() -> None:
     with pytest.raises(Interrupted):
         asyncio.run(asyncio.wait_for(main(), timeout=60))
     assert ended == ["whole"]
+
+
+def test_nothing_is_committed_after_a_gap() -> None:
+    async def stops() -> int:
+        raise Interrupted
+
+    async def feed() -> Any:
+        for job in (partial(asyncio.sleep, 0, 1), stops, partial(asyncio.sleep, 0, 3)):
+            yield job
+
+    committed: list[int | None] = []
+
+    def commit(result: int | None) -> list[int]:
+        committed.append(result)
+        return kept(result)
+
+    with pytest.raises(Interrupted):
+        asyncio.run(asyncio.wait_for(in_order(feed(), commit, Interrupt()), timeout=60))
+    assert committed == [1]
