@@ -35,10 +35,22 @@ _KINDS = {
     "looks into the interpreter": {"gc", "inspect", "linecache", "ctypes", "builtins", "__builtins__", "settrace"}
     | {"setprofile", "_getframe", "_current_frames", "f_back", "f_locals", "f_globals", "tb_frame", "__code__"}
     | {"co_code", "meta_path", "path_hooks", "modules", "__import__", "importlib", "exec", "eval", "compile"}
-    | {"__globals__", "__subclasses__", "__closure__", "excepthook", "AssertionError", "SystemExit"},
+    | {"__globals__", "__subclasses__", "__closure__", "excepthook", "AssertionError", "SystemExit"}
+    | {
+        "traceback",
+        "extract_stack",
+        "extract_tb",
+        "walk_stack",
+        "walk_tb",
+        "format_stack",
+        "__traceback__",
+        "findCaller",
+    }
+    | {"stack_info", "__loader__", "__spec__", "get_data", "pkgutil", "runpy", "tokenize"},
     "reaches out of it": {"_exit", "fork", "kill", "killpg", "setsid", "atexit", "signal", "subprocess", "socket"}
     | {"threading", "_thread", "multiprocessing", "environ", "putenv", "mkfifo", "symlink", "unlink", "closerange"}
-    | {"argv", "resource", "open", "dump"},
+    | {"argv", "resource", "open", "dump", "pathlib", "read_text", "read_bytes", "FileIO", "fileinput", "mmap"}
+    | {"popen", "system", "execv", "posix_spawn"},
 }
 _CONSTANT = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__instancecheck__")
 
