@@ -31,7 +31,7 @@ async def record(run: Run, seeds: Sequence[Seed]) -> None:
     """Record the tasks that `run.settings.given` names, once; nothing where it names none.
 
     Raises:
-        UserError: there is none, or the game cannot make any.
+        UserError: there is none, or none of a game that is played, or the game cannot make any.
         NotFound, NotReady: the run or the file is not there, or cannot be read.
         Interrupted: asked to stop.
     """
@@ -46,9 +46,11 @@ async def record(run: Run, seeds: Sequence[Seed]) -> None:
         found = await asyncio.to_thread(_read, run.folder / Path(named).expanduser())
     known = {seed.id for seed in train}
     own = {one.id: one for task in found if task.seed_id in known for one in (_as_own(task, run),)}
-    if not own:
+    lacking = {seed.game for seed in train} - {task.game for task in own.values()}
+    if lacking or not own:
+        of = f" of game `{min(lacking)}`" if len({seed.game for seed in train}) > 1 else ""
         hint = "name a run or a file on the same source: -s 'curriculum.options={tasks=\"../RUN\"}'"
-        raise UserError(f"`{named}` gives no task of a train seed of this run", hint=hint)
+        raise UserError(f"`{named}` gives no task of a train seed{of} of this run", hint=hint)
     await asyncio.wrap_future(run.ledger.append(*own.values()))
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from selfplay.config import Config
 from selfplay.curriculum import Curriculum, History
+from selfplay.curriculum.given import Recorded
 from selfplay.curriculum.needs import Needs, needs_of
 from selfplay.errors import UserError
 from selfplay.games import MIXED
 from selfplay.games.mixed import places
 from selfplay.ledger.curricula import KnownTask, Proposed
-from selfplay.types import Choice, Seed, record
+from selfplay.types import Choice, Seed, Task, record
 
 
 def games_of(config: Config) -> tuple[str, ...]:
@@ -111,6 +112,16 @@ class Own:
     def failed_attempts(self, task_id: str, *, before: int) -> Sequence[str]:
         """As the ledger."""
         return self.history.failed_attempts(task_id, before=before)
+
+    def tasks(self, step: int) -> Sequence[Task]:
+        """Of its own seeds."""
+        assert isinstance(self.history, Recorded)
+        return tuple(task for task in self.history.tasks(step) if task.seed_id in self.seeds)
+
+    def choices(self, step: int) -> Sequence[Choice]:
+        """Of its own seeds, and of tasks: whose a task is, `tasks` says."""
+        assert isinstance(self.history, Recorded)
+        return tuple(choice for choice in self.history.choices(step) if choice.subject_id not in self.others)
 
 
 @record

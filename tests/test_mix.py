@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ from selfplay import mix, parts
 from selfplay.batches import groups_of
 from selfplay.build import execute
 from selfplay.config import Config, load
-from selfplay.curriculum import uniform
+from selfplay.curriculum import ssp, uniform
+from selfplay.curriculum.papers import Ssp
 from selfplay.errors import UserError
 from selfplay.evaluation.grounds import on_run
 from selfplay.evaluation.measure import Ask, measure
@@ -142,6 +145,18 @@ def test_each_game_chooses_from_its_own_seeds_by_its_own_past(tmp_path: Path) ->
             again = choose(ledger, seeds, n=3, step=step, seed=0, first=3, taken={one.subject_id for one in chosen})
             assert {one.subject_id for one in again}.isdisjoint(one.subject_id for one in chosen)
             assert [one.index for one in again] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("refill", ["cleared", "dummy"])
+def test_no_game_of_a_mix_takes_its_first_round_for_a_refill(refill: str, six_steps: Path) -> None:
+    with Ledger.read(six_steps) as reader:
+        seeds = [*reader.seeds(), Seed(id="b", game="b", source="b", payload={}, split="train")]
+        choose = mix.Mixture(choose=partial(ssp, options=Ssp(refill=refill)), games=("b", "echo"), shares=(0.5, 0.5))
+        chosen = choose(reader, seeds, n=4, step=6, seed=0, first=0, taken=())
+        assert [(one.mode, one.index) for one in chosen] == [("propose", index) for index in range(3)]
+        taken = {one.subject_id for one in chosen}
+        again = choose(reader, seeds, n=4, step=6, seed=0, first=3, taken=taken)
+        assert {one.mode for one in again} == (set() if refill == "dummy" else {"propose", "replay"})
 
 
 def test_a_past_of_one_game_shows_nothing_of_the_others() -> None:
@@ -306,6 +321,28 @@ def test_two_games_run_stop_go_on_and_are_evaluated(project: Project, tmp_path: 
     tasks = {play.subject_id for play in found.plays if play.side == "solver"}
     assert ground.on is not None
     assert {task.game for task in ground.on.tasks if task.id in tasks} == {"echo", "search"}
+
+
+@pytest.mark.usefixtures("ground")
+def test_each_game_of_a_mix_plays_the_tasks_that_it_is_given(project: Project, tmp_path: Path) -> None:
+    config = mixed(project, "run.steps=2", "curriculum.choose=given", "eval.every=0")
+    assert _run(project, tmp_path / "run", config) == "done"
+    with Ledger.read(tmp_path / "run") as ledger:
+        assert ledger.check() == ()
+        given = {task.id: task.game for task in ledger.tasks(-1) if task.split == "train"}
+        chosen = [choice.subject_id for step in range(2) for choice in ledger.choices(step)]
+        assert [given[task] for task in chosen] == ["echo", "echo", "search"] * 2
+        assert max(Counter(chosen).values()) <= 2, "what was chosen before comes later"
+        assert len({task for task in chosen if given[task] == "search"}) == 2
+        assert not any(ledger.trajectories(step, "propose") for step in range(2))
+
+
+@pytest.mark.usefixtures("ground")
+def test_a_game_of_a_mix_that_is_given_nothing_is_named(project: Project, tmp_path: Path, six_steps: Path) -> None:
+    options = f"curriculum.options={{tasks = '{six_steps}'}}"
+    config = mixed(project, "run.steps=1", "curriculum.choose=given", options, "eval.every=0")
+    with pytest.raises(UserError, match="gives no task of a train seed of game `search`"):
+        _run(project, tmp_path / "run", config)
 
 
 @pytest.mark.usefixtures("ground")

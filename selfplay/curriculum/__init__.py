@@ -54,8 +54,9 @@ __all__ = [
 class Curriculum(Protocol):
     """Chooses `n` subjects for `step`, from what was closed before `step - staleness`.
 
-    `first` is the index of the first choice, above 0 in a refill round; `taken` are the subjects of the step's earlier
-    rounds. Fewer choices than `n` are allowed; none in a refill round means that the step goes on with what it has.
+    `first` is the index of the first choice; `taken` are the subjects of the step's earlier rounds. A refill round is
+    told by `taken`, which is empty in the first round; `first` does not tell, since the games of a mix choose one after
+    the other. Fewer choices than `n` are allowed; none in a refill round means that the step goes on with what it has.
     """
 
     def __call__(

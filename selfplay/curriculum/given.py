@@ -1,7 +1,8 @@
 """`given`: known tasks that nobody of the run proposed, each as often as the others; the proposer is not asked.
 
 Where they come from is the option `tasks`; they are recorded before the first step (`selfplay.given`). So a solver
-learns from a fixed set: repair alone, which self-play is to be compared with (SSR, arXiv 2512.18552, section 4.3).
+learns from a fixed set: repair alone, which self-play is to be compared with (SSR, arXiv 2512.18552, section 4.3). In a
+mix each game plays its own.
 
 Not here: making and recording them.
 """

@@ -14,7 +14,7 @@ from selfplay.curriculum import pool
 from selfplay.curriculum.history import Candidate, History, Seen, look
 from selfplay.curriculum.needs import Needs
 from selfplay.curriculum.options import listed, within
-from selfplay.curriculum.presets import Pick, believed, numbered, uniform
+from selfplay.curriculum.presets import Pick, Uniform, believed, numbered, uniform
 from selfplay.types import Choice, Seed, record
 
 REFILLS = ("cleared", "full", "resample", "dummy")
@@ -97,7 +97,15 @@ def ssr(
     wanted = pool.rounded(n * options.second, *key, "second")
     children = _children(history, seen, wanted, taken=taken, key=key)
     fresh = uniform(
-        history, seeds, n=n - len(children), step=step, seed=seed, first=first, taken=taken, staleness=staleness
+        history,
+        seeds,
+        n=n - len(children),
+        step=step,
+        seed=seed,
+        first=first,
+        taken=taken,
+        staleness=staleness,
+        options=Uniform(patience=options.patience),
     )
     asked = tuple(replace(choice, terms=_strategy(options.asks, *key, choice.subject_id)) for choice in fresh)
     return (*asked, *numbered(children, step=step, first=first + len(asked)))
@@ -115,7 +123,7 @@ def ssp(
     staleness: int = 0,
     options: Ssp = SSP,
 ) -> tuple[Choice, ...]:
-    """New tasks in the first round; refill rounds (`first` above 0) as `refill` says.
+    """New tasks in the first round; refill rounds (something is `taken`) as `refill` says.
 
     Replayed tasks are drawn evenly from those minted since the last clearing. New tasks make up for an empty pool;
     with `dummy` a refill round is empty, which means that the step goes on with what it has.
@@ -125,14 +133,23 @@ def ssp(
         RunFailed: the last `patience` steps changed nothing.
     """
     again: tuple[Pick, ...] = ()
-    if first and options.refill == "dummy":
+    # note: in a mix of games `first` is above 0 in the first round too, but for the one that chooses first.
+    if taken and options.refill == "dummy":
         return ()
-    if first and options.refill in ("cleared", "full"):
+    if taken and options.refill in ("cleared", "full"):
         since = step - step % options.clear if options.refill == "cleared" else 0
         seen = look(history, seeds, step=step, staleness=staleness, window=options.window, patience=options.patience)
         again = _again(seen, n, since=since, taken=taken, options=options, key=(seed, step, "choose", first))
     fresh = uniform(
-        history, seeds, n=n - len(again), step=step, seed=seed, first=first, taken=taken, staleness=staleness
+        history,
+        seeds,
+        n=n - len(again),
+        step=step,
+        seed=seed,
+        first=first,
+        taken=taken,
+        staleness=staleness,
+        options=Uniform(patience=options.patience),
     )
     return (*fresh, *numbered(again, step=step, first=first + len(fresh)))
 

@@ -19,7 +19,7 @@ from selfplay.curriculum import pool
 from selfplay.curriculum.history import Candidate, History, Seen, look
 from selfplay.curriculum.needs import Needs
 from selfplay.curriculum.options import listed, within
-from selfplay.curriculum.presets import uniform
+from selfplay.curriculum.presets import Uniform, uniform
 from selfplay.errors import UserError
 from selfplay.types import Choice, Seed, record
 
@@ -101,7 +101,16 @@ def ladder(
         own = [one for one in rungs[at].seeds if one.id not in chosen]
         if not own or not count:
             return
-        fresh = uniform(history, own, n=count, step=step, seed=seed, taken=taken, staleness=staleness)
+        fresh = uniform(
+            history,
+            own,
+            n=count,
+            step=step,
+            seed=seed,
+            taken=taken,
+            staleness=staleness,
+            options=Uniform(patience=options.patience),
+        )
         terms = {**({} if options.level else {"strategy": rungs[at].name}), **({"turns": turns} if turns else {})}
         why = f"{'review of ' if at < reached else ''}rung {at + 1} of {len(rungs)}, `{rungs[at].name}`: {said}; "
         choices.extend(replace(one, terms=terms, why=why + one.why) for one in fresh)

@@ -358,6 +358,9 @@ def _spreads(
     for i, levels in enumerate(at):
         off = free = 0.0
         for weight, total, square, number in (sums[level] for level in sorted(levels & sums.keys())):
+            # note: tasks that are surely broken, or older than a weight can say, tell nothing of their spread.
+            if not weight:
+                continue
             off += max(0.0, square - total * total / weight) * number / weight
             free += max(0.0, number - 1.0)
         start = SPREAD * (depth - i + 1)

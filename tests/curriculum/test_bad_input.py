@@ -69,6 +69,15 @@ def test_it_never_spins_without_progress(choose: Choose, past: Past, why: str) -
     assert choose(moving, seeds(4), n=2, step=50, seed=0)
 
 
+@pytest.mark.parametrize("patience", [20, 90])
+def test_it_is_as_patient_as_it_is_asked_to_be(choose: Choose, patience: int) -> None:
+    patient = configured(choose, {"patience": patience})
+    past = Past(moved=dict.fromkeys(range(100), 0.0))
+    assert patient(past, seeds(4), n=2, step=patience - 1, seed=0)
+    with pytest.raises(RunFailed, match=f"^{patience} steps in a row changed nothing"):
+        patient(past, seeds(4), n=2, step=patience, seed=0)
+
+
 @pytest.mark.parametrize("solved", [0, 8])
 def test_all_solved_or_none_ever_solved_goes_on_with_new_tasks(choose: Choose, solved: int) -> None:
     tasks = [task(f"k{i}", (8, solved), (9, solved)) for i in range(20)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from math import exp, log, sqrt
+from dataclasses import dataclass, replace
+from math import exp, isfinite, log, sqrt
 
 import pytest
 
 from selfplay.curriculum import configured, frontier
-from selfplay.curriculum.history import look
+from selfplay.curriculum.history import Played, look
 from selfplay.curriculum.pool import displaced, on_probation, ranked, replayable
 from selfplay.curriculum.presets import FRONTIER, Frontier
 from selfplay.curriculum.where import Place, fresh, learnability, normal, places
@@ -117,6 +117,26 @@ def test_a_seed_whose_tasks_fail_whole_beside_solved_ones_gives_broken_ones() ->
     assert found["t0"].broken > 2 * found["t1"].broken
     assert found["t0"].worth < 0.9 * found["t1"].worth
     assert abs(found["t0"].solve - found["t1"].solve) < 0.2, "broken tasks say nothing about the others"
+
+
+def test_a_seed_whose_only_task_is_surely_broken_is_placed_by_the_others() -> None:
+    where = seeds(50)
+    tasks = [task(f"{i}-{j}", (9, 8), seed_id=f"t{i}") for i in range(1, 50) for j in range(2)]
+    tasks = [replace(one, plays=(Played(step=9, decided=32, solved=32),)) for one in tasks]
+    bad = replace(task("bad", (9, 0), seed_id="t0"), plays=(Played(step=9, decided=32, solved=0),))
+    past = Past(tasks=[*tasks, bad], moved=MOVED)
+    found = looked(past, where)
+    assert found["t0"].doubts == {"bad": 1.0}
+    assert found["t0"].solve > 0.9
+    assert all(isfinite(choice.score) for choice in frontier(past, where, n=4, step=10, seed=0))
+
+
+@pytest.mark.parametrize("half_life", [1e-9, 4.7e-3, 1.0])
+def test_tasks_that_are_older_than_a_weight_can_say_tell_nothing(half_life: float) -> None:
+    past = Past(tasks=[task(f"{i}", (i % 10, i % 9), seed_id=f"t{i % 8}") for i in range(40)], moved=MOVED)
+    chosen = choose(past, options=Frontier(half_life=half_life))
+    assert len(chosen) == 4
+    assert all(isfinite(choice.score) for choice in chosen)
 
 
 def test_where_groups_are_all_or_nothing_one_in_between_is_doubted() -> None:

@@ -54,7 +54,14 @@ def test_ssp_fills_refill_rounds_from_a_pool_that_is_cleared_every_ten_steps() -
     assert again(refill="full") == {"old", "new", "newer"}
     assert again(threshold=0.5) == {"new"}
     assert again(step=20) == again(refill="resample") == set()
-    assert ssp(past, seeds(8), n=4, step=12, seed=0, first=4, options=Ssp(refill="dummy")) == ()
+    assert ssp(past, seeds(8), n=4, step=12, seed=0, first=4, taken={"t0"}, options=Ssp(refill="dummy")) == ()
+
+
+def test_a_first_round_is_none_of_refills_wherever_its_places_begin() -> None:
+    past = Past(tasks=[task("new", (10, 4))], moved=MOVED)
+    for refill in ("cleared", "full", "dummy"):
+        chosen = ssp(past, seeds(8), n=2, step=12, seed=0, first=2, options=Ssp(refill=refill))
+        assert [(choice.mode, choice.index) for choice in chosen] == [("propose", 2), ("propose", 3)]
 
 
 @pytest.mark.parametrize(("solved", "decided", "rung"), [(5, 4, "one"), (5, 3, "one"), (4, 4, "one"), (5, 5, "two")])
