@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from selfplay.doors.proxy import Proxy, Reply, TooLong, turns_of
-from selfplay.doors.web import COMPLETIONS, completion_of, refusal_of, stream_of
+from selfplay.doors.web import COMPLETIONS, completion_of, object_of, refusal_of, stream_of
 from selfplay.errors import UserError
 from selfplay.rollout import Play, Player, record_of, render
 from selfplay.rollout.talk import Place
@@ -43,6 +43,8 @@ TASK, PYTHON = "{task}", "{python}"
 """Stand in a harness's command for the rendered prompt and the sandbox's interpreter."""
 BROKEN = 20
 """Requests in a row that could not be answered, after which a play ends."""
+TOLD = 4000
+"""Most characters of a sentence of the sandbox's that a fault keeps."""
 
 T = TypeVar("T")
 
@@ -166,13 +168,13 @@ class _Play:
     async def _answer(self, proxy: Proxy, line: str) -> dict[str, Any]:
         """What a request is answered with: `status`, `type` and `body`."""
         try:
-            request = _object(line)
+            request = object_of(line)
             path = str(request.get("path")).partition("?")[0].rstrip("/")
             if path == "/v1/models":
                 return _json(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
             if path != COMPLETIONS or request.get("method") != "POST":
                 raise UserError(f"nothing is at {path}; there are /v1/models and {COMPLETIONS}")
-            body = _object(str(request.get("body")))
+            body = object_of(str(request.get("body")))
             reply = await self._reply(proxy, body)
         except TooLong:
             raise _Over(Stop.CONTEXT) from None
@@ -243,23 +245,13 @@ def _python(toolbox: Toolbox) -> str:
     return inner.python
 
 
-def _object(text: str) -> dict[str, Any]:
-    """The JSON object that `text` is.
-
-    Raises:
-        UserError: it is none.
-    """
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UserError("a request is a JSON object")
-    return found
-
-
 def _blame(why: str, detail: str) -> Fault:
-    return Fault(culprit="role", where="harness", message=why, detail=detail)
+    return Fault(culprit="role", where="harness", message=_written(why), detail=_written(detail))
+
+
+def _written(text: str) -> str:
+    """As much of the sandbox's words as the ledger is to keep, which takes no half characters."""
+    return text[-TOLD:].encode(errors="replace").decode()
 
 
 def _json(status: int, value: Any) -> dict[str, Any]:

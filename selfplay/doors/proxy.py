@@ -123,7 +123,7 @@ class Proxy:
         """
         said, wanted = _messages(body), _stops(body) + self._stop
         most = body.get("max_completion_tokens") or body.get("max_tokens") or self._max_tokens
-        if not isinstance(most, int) or most < 1:
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise UserError("max_tokens is a whole number above 0")
         own = self._episodes.setdefault(episode, _Episode())
         async with own.lock:
@@ -291,25 +291,41 @@ def _messages(body: Mapping[str, Any]) -> list[Said]:
 def _said(message: Any) -> Said:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise UserError("a message is an object with `role` and `content`")
-    role = SPOKEN.get(message["role"], message["role"])
+    named: str = message["role"]
+    role = SPOKEN.get(named, named)
     if role not in ("system", "user", "assistant", "tool"):
-        raise UserError(f"no role `{role}`: system, user, assistant or tool")
-    content = message.get("content") or ""
+        raise UserError(f"no role `{role[:40]}`: system, user, assistant or tool")
+    content = "" if message.get("content") is None else message["content"]
     if isinstance(content, list):
         if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
             raise UserError("a message holds text only")
-        content = "".join(str(part["text"]) for part in content)
+        if not all(isinstance(part.get("text"), str) for part in content):
+            raise UserError("a part of a message has its text in `text`")
+        content = "".join(part["text"] for part in content)
     if not isinstance(content, str) or message.get("tool_calls"):
         raise UserError("a message holds text only, and calls are written in it")
-    return role, content
+    return role, _whole(content)
 
 
 def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
-    stop = body.get("stop") or ()
-    found = (stop,) if isinstance(stop, str) else tuple(stop)
-    if not all(isinstance(one, str) and one for one in found):
+    stop = body.get("stop") or []
+    found = [stop] if isinstance(stop, str) else stop
+    if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
         raise UserError("`stop` is a string or several")
-    return found
+    return tuple(map(_whole, found))
+
+
+def _whole(text: str) -> str:
+    """`text`, of which a tokenizer and the ledger can take every character.
+
+    Raises:
+        UserError: JSON gave it half of one.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError("a text holds half a character (a lone surrogate)") from None
+    return text
 
 
 def _same(one: Sequence[Said], other: Sequence[Said]) -> bool:

@@ -47,7 +47,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """One reply of the policy."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > LONGEST_BODY:
+        # note: Python reads no number of thousands of digits.
+        if not length.isdecimal() or len(length) > 20 or int(length) > LONGEST_BODY:
             self.close_connection = True
             self._refuse(413, f"a request has a Content-Length of at most {LONGEST_BODY} bytes")
             return
@@ -56,13 +57,10 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(404, f"nothing is at {self.path}; there are /v1/models and /v1/chat/completions")
             return
         try:
-            body = json.loads(raw)
-            if not isinstance(body, dict):
-                raise UserError("a request is a JSON object")
+            body = object_of(raw)
             reply = self.server.ask(self._episode(), body)
-        except (ValueError, UserError) as error:
-            hint = f" ({error.hint})" if isinstance(error, UserError) and error.hint else ""
-            self._refuse(400, f"{error}{hint}")
+        except UserError as error:
+            self._refuse(400, f"{error} ({error.hint})" if error.hint else str(error))
         except (SelfplayError, TimeoutError) as error:
             self._refuse(503, str(error) or "no reply came in time")
         else:
@@ -144,6 +142,21 @@ def serving(proxy: Proxy, *, host: str, port: int, model: str) -> Iterator[Serve
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def object_of(text: str | bytes) -> dict[str, Any]:
+    """The JSON object that a request's body is.
+
+    Raises:
+        UserError: it is none, or too deep to be read.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"a request is a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise UserError("a request is a JSON object")
+    return found
 
 
 def completion_of(reply: Reply, *, model: str) -> dict[str, Any]:

@@ -151,6 +151,42 @@ def test_what_goes_wrong_later_is_an_answer(tmp_path: Path) -> None:
     assert one.product["exit_code"] == 3
 
 
+BODIES = """
+from urllib.error import HTTPError
+
+def post(body):
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    try:
+        return urllib.request.urlopen(urllib.request.Request(url, data=body.encode())).status
+    except HTTPError as error:
+        return error.code
+
+one = '"messages": [{"role": "user", "content": "a"}]'
+bad = [
+    "", "null", "[]", "5", "NaN", "[" * 100000, "{" + one, '{"messages": 5}', '{"messages": [[]]}',
+    '{"messages": [{"role": "user", "content": 5}]}', '{"messages": [{"role": "user", "content": "\\\\ud800"}]}',
+    '{"messages": [{"role": "user", "content": [{"type": "text"}]}]}', '{"messages": [{"role": "\\\\ud800"}]}',
+    *('{' + one + ', ' + more + '}' for more in ('"stop": 5', '"stop": {"a": 1}', '"max_tokens": NaN', '"n": "2"')),
+]
+"""
+"""What a harness may post that is no request."""
+
+
+def test_nothing_that_a_harness_posts_ends_more_than_its_play(tmp_path: Path) -> None:
+    one = played(f"{BODIES}ask(said)\nopen('out.txt', 'w').write(str(set(map(post, bad))))", ["hi"], tmp_path)
+    assert (one.stop, one.fault) == (Stop.DONE, None)
+    assert one.product["files"]["out.txt"] == "{400}"
+
+
+@pytest.mark.parametrize("body", ["bad[5]", "bad[10]", "bad[12]", "bad[13]"])
+def test_a_harness_that_begins_with_none_is_a_fault_that_can_be_written_down(body: str, tmp_path: Path) -> None:
+    one = played(f"{BODIES}post({body})", ["never"], tmp_path)
+    assert one.stop is Stop.FAULT
+    assert one.fault is not None
+    assert one.fault.culprit == "role"
+    assert one.fault.message.encode()
+
+
 @pytest.mark.parametrize("harness", [f"for _ in range({BROKEN + 1}): refused(said, n=2)", "os.kill(os.getppid(), 9)"])
 def test_an_agent_that_breaks_its_own_means_has_failed(harness: str, tmp_path: Path) -> None:
     one = played(f"ask(said)\n{harness}", ["hi"], tmp_path)

@@ -47,6 +47,8 @@ def ids_of(trajectory: Trajectory) -> tuple[int, ...]:
     return tuple(token for turn in trajectory.turns for token in turn.token_ids)
 
 
+ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}]}
+NAN, INFINITY = float("nan"), float("inf")
 SYSTEM, FIRST, SECOND = ("system", "fix it"), ("user", "look around"), ("user", "a b c")
 
 
@@ -141,6 +143,26 @@ def test_lengths_are_bounded_by_request_server_and_context() -> None:
         ({"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, "`tools` is not known"),
         ({"messages": [{"role": "user", "content": "a"}], "max_tokens": -1}, "above 0"),
         ({"messages": [{"role": "user", "content": "a"}], "stop": [1]}, "`stop` is a string"),
+        ({"messages": {"role": "user", "content": "a"}}, "at least one message"),
+        ({"messages": [{"content": "a"}]}, "an object with `role`"),
+        ({"messages": [{"role": ["user"], "content": "a"}]}, "an object with `role`"),
+        *(({"messages": [{"role": "user", "content": one}]}, "text only") for one in (5, 0, False, {}, [5], [[]], NAN)),
+        *(
+            ({"messages": [{"role": "user", "content": [{"type": "text", **one}]}]}, "its text in `text`")
+            for one in ({}, {"text": 5}, {"text": None}, {"text": [{}]})
+        ),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "half a character"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a\udc80"}]}]}, "half a character"),
+        ({"messages": [{"role": "user", "content": "a", "tool_calls": 5}]}, "calls are written in it"),
+        *(({**ASKED, "n": one}, "one reply") for one in (0, "1", [1], {}, NAN)),
+        *(({**ASKED, "stop": one}, "`stop` is a string") for one in (5, True, NAN, {"a": 1}, [None], [["a"]], [""])),
+        ({**ASKED, "stop": "\ud800"}, "half a character"),
+        *(
+            ({**ASKED, name: one}, "above 0")
+            for name in ("max_tokens", "max_completion_tokens")
+            for one in ("5", "many", -1, 5.0, True, [5], {"a": 1}, NAN, -INFINITY)
+        ),
+        *(({**ASKED, name: 5}, f"`{name}` is not known") for name in ("functions", "function_call", "audio", "tools")),
     ],
 )
 def test_what_is_not_done_here_is_refused_in_one_sentence(body: dict[str, Any], why: str) -> None:
@@ -148,6 +170,20 @@ def test_what_is_not_done_here_is_refused_in_one_sentence(body: dict[str, Any], 
     with pytest.raises(UserError, match=why):
         asyncio.run(table.proxy.reply("e", body))
     assert table.lines == []
+
+
+@pytest.mark.parametrize("odd", [None, 5, -1, "hot", True, NAN, [], {}, [[]], {"a": {}}, "\ud800"])
+@pytest.mark.parametrize("name", ["temperature", "top_p", "seed", "stream", "model", "user", "logprobs", "tool_choice"])
+def test_what_is_not_heeded_may_be_anything(name: str, odd: Any) -> None:
+    assert Table(["ok"]).ask(FIRST, **{name: odd}).text == "ok"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"stop": None}, {"stop": []}, {"stop": ""}, {"n": None}, {"max_tokens": None}, {"tools": []}, {"tools": None}],
+)
+def test_what_is_left_empty_is_not_asked_for(more: dict[str, Any]) -> None:
+    assert Table(["ok"]).ask(FIRST, ("assistant", None), SECOND, **more).text == "ok"
 
 
 def test_rows_that_lack_one_are_not_read_as_whole() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import threading
 from collections.abc import Iterator
@@ -92,17 +93,35 @@ def test_a_stream_is_the_same_in_pieces() -> None:
     [
         ("/chat/completions", "{", 400, "Expecting"),
         ("/chat/completions", "[]", 400, "a JSON object"),
+        ("/chat/completions", "[" * 100_000, 400, "recursion"),
+        ("/chat/completions", '{"messages": ' + "[" * 100_000, 400, "recursion"),
+        ("/chat/completions", b"\xff\xfe\x00", 400, "a JSON object"),
+        ("/chat/completions", json.dumps({**HI, "stop": 5}), 400, "`stop` is a string"),
+        ("/chat/completions", json.dumps({**HI, "max_tokens": float("nan")}), 400, "above 0"),
+        ("/chat/completions", json.dumps({**HI, "messages": [{"role": "\ud800"}]}), 400, "no role"),
         ("/chat/completions", json.dumps({**HI, "tools": [{}]}), 400, "litellm_textbased"),
         ("/completions", json.dumps(HI), 404, "nothing is at /v1/completions"),
         ("/chat/completions", json.dumps(HI), 503, "no reply left"),
     ],
 )
-def test_what_fails_is_an_answer_with_one_sentence(path: str, data: str, status: int, why: str) -> None:
+def test_what_fails_is_an_answer_with_one_sentence(path: str, data: str | bytes, status: int, why: str) -> None:
     with served([]) as (url, lines):
         answer = requests.post(url + path, data=data, timeout=60)
         assert answer.status_code == status
         assert why in answer.json()["error"]["message"]
         assert lines == []
+
+
+def test_a_length_that_is_none_is_refused() -> None:
+    with served([]) as (url, _):
+        for length in ("9" * 5000, "-1", "many"):
+            host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
+            client = http.client.HTTPConnection(host, int(port), timeout=60)
+            client.putrequest("POST", "/v1/chat/completions")
+            client.putheader("Content-Length", length)
+            client.endheaders()
+            assert client.getresponse().status == 413
+            client.close()
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:
