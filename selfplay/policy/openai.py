@@ -123,18 +123,20 @@ class OpenAIPolicy:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         why, pause = "", self._pause
         for number in range(self._tries):
+            # note: other threads may learn meanwhile that the endpoint refuses it; what this one sent counts.
+            more = self._more
             if number:
                 time.sleep(min(pause, LONGEST_WAIT))
                 pause *= 2
             try:
                 answer = self._own.session.post(
-                    self._url, json={**body, **self._more}, headers=headers, timeout=(CONNECT_SECONDS, self._seconds)
+                    self._url, json={**body, **more}, headers=headers, timeout=(CONNECT_SECONDS, self._seconds)
                 )
             # note: the last is an answer that ends before it should.
             except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
                 why = f"it was not reached ({type(error).__name__})"
                 continue
-            if self._more and answer.status_code in (400, 422) and IDS in answer.text:
+            if more and answer.status_code in (400, 422) and IDS in answer.text:
                 self._more = {}
                 return self._post(body)
             if answer.status_code != 429 and answer.status_code < 500:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -158,6 +159,32 @@ def test_an_endpoint_that_does_not_know_the_word_for_ids_is_asked_without_it(toy
     toy.first = [(400, "Unrecognized request argument supplied: return_token_ids")]
     assert asked(toy.url).token_ids
     assert ["return_token_ids" in body for body in toy.asked] == [True, False]
+
+
+def test_first_requests_that_meet_are_all_asked_without_it() -> None:
+    learnt = threading.Event()
+
+    def reply(body: dict[str, Any]) -> Answer:
+        if "return_token_ids" not in body:
+            learnt.set()
+            return 200, {"choices": [{"text": "a", "finish_reason": "stop"}]}
+        # note: all but the first are refused once somebody has asked again without the word.
+        assert served.asked[0] is body or learnt.wait(60)
+        return 400, "Unrecognized request argument supplied: return_token_ids"
+
+    async def main() -> list[Completion]:
+        policy = OpenAIPolicy(served.url, model="toy", tokenizer=CharTokenizer(CHARACTERS), tries=2, pause=0.01)
+        try:
+            sampling = Sampling(max_tokens=4)
+            return await asyncio.gather(
+                *(policy.sample(Request(prompt_ids=(1,), sampling=sampling, seed=seed)) for seed in range(3))
+            )
+        finally:
+            await policy.aclose()
+
+    with serving(reply) as served:
+        assert len(asyncio.run(main())) == 3
+        assert sum("return_token_ids" not in body for body in served.asked) == 3
 
 
 def test_a_stop_string_that_is_told_is_kept() -> None:
