@@ -216,12 +216,7 @@ def _learning(config: Config, players: parts.Players) -> Iterator[PlanRow]:
     if "," in learner.estimator:
         note = "the proposer's and the solver's"
     yield PlanRow(section="learning", name="advantage", value=learner.estimator, note=note)
-    loss = f"max(-A r, -A clip(r, {1 - learner.clip_low:g}, {1 + learner.clip_high:g})), {learner.loss}"
-    yield PlanRow(section="learning", name="loss", value=loss, note="r = pi / pi_old")
-    weights = config.roles.weights
-    value = "one mean over all roles" if weights == "pooled" else f"{weights[0]:g} proposer + {weights[1]:g} solver"
-    note = ", times its game's share" if len(games_of(config)) > 1 and weights != "pooled" else ""
-    yield PlanRow(section="learning", name="roles", value=value, note=f"each role's own token mean{note}")
+    yield from _loss(config, players)
     if credit := parts.credit_of(config, players):
         names = ", ".join(role.name for role in credit.roles.values())
         value = f"{names}: each reply by how much likelier it made the known answer, the last by the reward"
@@ -243,6 +238,66 @@ def _learning(config: Config, players: parts.Players) -> Iterator[PlanRow]:
         whose = ", for each role its own" if learner.lora_per_role else ""
         precision = f"adapters of rank {learner.lora_rank}{whose}: {precision}"
     yield PlanRow(section="learning", name="precision", value=precision)
+
+
+_CLIPPED = "max(-A r, -A clip(r, {below:g}, {above:g}))"
+_RATIO = "r = pi / pi_old"
+_LOSSES = {
+    "token_mean": (_CLIPPED, _RATIO),
+    "sequence_mean": (_CLIPPED, _RATIO),
+    "dr_grpo": (_CLIPPED, _RATIO),
+    "dual_clip": (f"{_CLIPPED}, at most -3 A where A < 0", _RATIO),
+    "gspo": (_CLIPPED, "log r = mean of log(pi / pi_old) over the sequence; GSPO's own clip is 0.9997, 1.0004"),
+    "cispo": ("-min(r, {high:g}) A log pi", f"{_RATIO}, without gradient"),
+}
+"""A token's loss and what r is. Source: `learner.grpo`."""
+_OWN = ("its own, with clip_low = {low:g} and clip_high = {high:g}", "")
+_MEANS = {
+    "sequence_mean": "mean of its sequences' token means",
+    "dr_grpo": "sum over its tokens / ({horizon} x its sequences)",
+    "gspo": "mean of its sequences' token means",
+}
+"""How a role's token losses become one; those of other losses by their mean."""
+
+
+def _loss(config: Config, players: parts.Players) -> Iterator[PlanRow]:
+    """What a token loses, and how tokens and roles are put together."""
+    learner, weights = config.learner, config.roles.weights
+    _refuse_loss(config, players)
+    formula, note = _LOSSES.get(learner.loss, _OWN)
+    low, high = learner.clip_low, learner.clip_high
+    value = formula.format(low=low, high=high, below=1 - low, above=1 + high)
+    yield PlanRow(section="learning", name="loss", value=f"{value}, {learner.loss}", note=note)
+    mean = _MEANS.get(learner.loss, "token mean").format(horizon=players.horizon)
+    if weights == "pooled":
+        note = f"all are taken for one role: {mean}"
+        yield PlanRow(section="learning", name="roles", value="one mean over all roles", note=note)
+        return
+    value = f"{weights[0]:g} proposer + {weights[1]:g} solver"
+    share = ", times its game's share" if len(games_of(config)) > 1 else ""
+    yield PlanRow(section="learning", name="roles", value=value, note=f"each role's own {mean}{share}")
+
+
+def _refuse_loss(config: Config, players: parts.Players) -> None:
+    """The loss is there and can do with its clip.
+
+    Raises:
+        UserError: as the learner would.
+    """
+    learner = config.learner
+    # note: what most plan need not wait for torch; from an endpoint nothing is learnt.
+    if learner.loss != "token_mean" and config.policy.backend != "openai":
+        from selfplay.learner.options import Options, rule_of
+
+        rule_of(
+            Options(
+                lr=learner.lr,
+                warmup_lr=config.warmup.lr,
+                loss=learner.loss,
+                clip_high=learner.clip_high,
+                horizon=players.horizon,
+            )
+        )
 
 
 def _memory(config: Config, players: parts.Players) -> Iterator[PlanRow]:

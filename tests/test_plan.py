@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from selfplay.config import Config, load
 from selfplay.errors import NotFound, UserError
+from selfplay.learner import grpo
 from selfplay.plan import optimum, plan
 from selfplay.project import Project
 from tests.learner.test_memory import SMOLLM2
@@ -32,6 +34,47 @@ def test_the_plan_follows_the_settings(project: Project, toy_config: Callable[..
     assert "moving average" in notes["advantage"]
     with pytest.raises(NotFound, match="no estimator `gae`"):
         list(plan(toy_config("learner.estimator=gae"), project))
+
+
+LOSSES = {
+    "token_mean": ("max(-A r, -A clip(r, 0.8, 1.28))", "r = pi / pi_old", "token mean"),
+    "sequence_mean": ("max(-A r, -A clip(r, 0.8, 1.28))", "r = pi / pi_old", "mean of its sequences' token means"),
+    "dr_grpo": ("max(-A r, -A clip(r, 0.8, 1.28))", "r = pi / pi_old", "sum over its tokens / (4 x its sequences)"),
+    "dual_clip": ("max(-A r, -A clip(r, 0.8, 1.28)), at most -3 A where A < 0", "r = pi / pi_old", "token mean"),
+    "gspo": ("max(-A r, -A clip(r, 0.8, 1.28))", "mean of log(pi / pi_old)", "mean of its sequences' token means"),
+    "cispo": ("-min(r, 5) A log pi", "r = pi / pi_old, without gradient", "token mean"),
+    "selfplay.learner.grpo:clipped": ("its own, with clip_low = 0.2 and clip_high = 0.28", "", "token mean"),
+}
+
+
+@pytest.mark.parametrize("loss", [*grpo.LOSSES, "selfplay.learner.grpo:clipped"])
+def test_each_loss_prints_its_own_formula(loss: str, project: Project, toy_config: Callable[..., Config]) -> None:
+    formula, ratio, mean = LOSSES[loss]
+    sets = [f"learner.loss={loss}", *(["learner.clip_high=5.0"] if loss == "cispo" else [])]
+    rows = {row.name: row for row in plan(toy_config(*sets), project) if row.section == "learning"}
+    assert rows["loss"].value == f"{formula}, {loss}"
+    assert ratio in rows["loss"].note
+    assert rows["roles"].note == f"each role's own {mean}"
+    pooled = {row.name: row for row in plan(toy_config(*sets, "roles.weights=pooled"), project)}["roles"]
+    assert (pooled.value, pooled.note) == ("one mean over all roles", f"all are taken for one role: {mean}")
+
+
+def test_the_constants_of_the_formulas_are_those_of_the_code(
+    project: Project, toy_config: Callable[..., Config]
+) -> None:
+    own = inspect.signature(grpo.gspo).parameters
+    said = f"{1 - own['clip_low'].default:g}, {1 + own['clip_high'].default:g}"
+    notes = {row.name: row.note for row in plan(toy_config("learner.loss=gspo"), project)}
+    assert notes["loss"].endswith(f"GSPO's own clip is {said}")
+    assert inspect.signature(grpo.dual_clipped).parameters["cap"].default == 3.0
+
+
+@pytest.mark.parametrize(("sets", "words"), [("learner.loss=cispo", "absolute cap"), ("learner.loss=ppo", "no loss")])
+def test_a_loss_that_the_learner_would_refuse_is_refused(
+    project: Project, toy_config: Callable[..., Config], sets: str, words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        plan(toy_config(sets), project)
 
 
 @pytest.mark.parametrize("size", [2, 4, 5, 8, 16])

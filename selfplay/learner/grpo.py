@@ -91,7 +91,8 @@ def gspo(tokens: Tokens, *, clip_low: float = 3e-4, clip_high: float = 4e-4) -> 
     """`clipped` with the sequence's ratio exp(mean log-ratio), straight through to each token.
 
     Source: GSPO-token (arXiv 2507.18071, eq. 14); verl clamps the sequence's log-ratio at 10.
-    Use with `sequence_mean`.
+    Use with `sequence_mean`. A run gives every loss `learner.clip_low` and `learner.clip_high`, whose defaults are not
+    these; on the policy that sampled the ratio is 1, and no clip cuts anything.
     """
     length_B = tokens.mask_BT.sum(-1).clamp_min(1)
     mean_B1 = (tokens.log_ratio_BT.sum(-1) / length_B).unsqueeze(-1)
