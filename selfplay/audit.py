@@ -83,17 +83,19 @@ def _damage(folder: Path, save: Save) -> str | None:
 def _strangers(reader: Reader, found: Found) -> None:
     """Folders under weights/ that no row knows."""
     rows = {reader.folder / save.path for save in reader.saves()}
-    last = reader.last_closed_step()
+    last, steps = reader.last_closed_step(), saves.of_steps(reader.folder)
     for place in sorted((reader.folder / saves.FOLDER).glob("[!.]*")):
         name = f"{saves.FOLDER}/{place.name}"
         if place in rows:
             continue
-        if place.name.startswith("step_") and saves.step_of(place) > last and policy_version(place) is not None:
+        if place in steps and saves.step_of(place) > last and policy_version(place) is not None:
             found.problem(f"{name} was saved after the last step that the ledger has, {last}: its newest rows are lost")
         elif place.name.startswith("damaged_"):
             found.notes.append(f"{name} was found damaged and set aside; delete it when you like")
-        else:
+        elif saves.is_ours(place) and place.is_dir():
             found.notes.append(f"{name} has no row: a save that was interrupted; the next launch removes it")
+        else:
+            found.notes.append(f"{name} is no save of this run, and is left alone")
 
 
 def _folder(reader: Reader, found: Found) -> None:

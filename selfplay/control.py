@@ -127,14 +127,17 @@ class Control:
 
     def _do(self, line: Line) -> None:
         arguments = dict(line.arguments)
+        data: dict[str, Any] = {}
         try:
             said = self._acted(line)
+            # note: the screen counts by it.
+            data = {"steps": self._given["run.steps"]} if line.action == "set" and "run.steps" in arguments else {}
         except SelfplayError as error:
             # note: a line that the command would have refused; written by hand, or by another version.
             arguments |= {"refused": error.message}
             said = f"`{line.action}` was asked for and refused: {error.message}"
         self._ledger.append_control(action=line.action, arguments={**arguments, "id": line.id})
-        self._observe(Event(kind="note", data={"text": said}))
+        self._observe(Event(kind="note", data={"text": said, **data}))
 
     def _acted(self, line: Line) -> str:
         name = self._folder.name

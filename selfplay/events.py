@@ -28,7 +28,8 @@ class Event:
 
     * `launch`: `run`, `folder`, `game`, `model`, `steps` (planned), `done` (closed before this launch),
       `warmup` (planned warm-up updates), `sandbox` (backend in words)
-    * `note`: `text`, one line for people; of an evaluation on held-out tasks also `evaluation`, its figures
+    * `note`: `text`, one line for people; of an evaluation on held-out tasks also `evaluation`, its figures; of
+      `selfplay set RUN run.steps=N` also `steps` (planned from now on)
     * `stage`: a stage starts; `waits_for` (words: what it waits for), `total` (things to do, or None)
     * `tick`: how far the stage is; `done`, `total`, and where they make sense `valid` (proposals that became
       tasks), `solved` (attempts that passed), `tokens_per_second`, `waits_for`

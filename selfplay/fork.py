@@ -75,8 +75,7 @@ def find(parent: Path, changed: Sequence[Difference], *, step: int | None = None
 def make(config: Config, source: Source, *, folder: Path) -> ParentRow:
     """Make the run `folder` with `config` from `source`.
 
-    A fork that is there already, of the same parent, step and settings, is left as it is; one that was killed
-    while it was made is made again.
+    A fork that is there already (`made`) is left as it is; one that was killed while it was made is made again.
 
     Raises:
         UserError: `folder` holds another run.
@@ -85,6 +84,8 @@ def make(config: Config, source: Source, *, folder: Path) -> ParentRow:
         NotReady: the disk is full, or the folder cannot be written.
     """
     save = source.save
+    if there := made(config, source.parent, folder=folder, step=None if source.any_step else save.step):
+        return there
     row = ParentRow(
         path=os.path.relpath(source.parent.resolve(), folder.resolve()),
         config_digest=source.config_digest,
@@ -94,8 +95,6 @@ def make(config: Config, source: Source, *, folder: Path) -> ParentRow:
         save_path=save.path,
         changed={d.key: (d.old, d.new) for d in source.changed},
     )
-    if (folder / files.NAME).exists():
-        return _same(folder, row, config, any_step=source.any_step)
     # note: what a killed fork left may be replaced, what a lost ledger left may not.
     if kept := files.remains(folder, besides=(Path(START).name,)):
         raise files.lost(folder, kept)
@@ -153,18 +152,31 @@ def _save_of(reader: Reader, step: int | None) -> Save:
     return found[-1]
 
 
-def _same(folder: Path, asked: ParentRow, config: Config, *, any_step: bool) -> ParentRow:
-    """The fork that is in `folder` already, if it is the one that is asked for."""
+def made(config: Config, parent: Path, *, folder: Path, step: int | None = None) -> ParentRow | None:
+    """The fork with `config` of the run `parent` after `step` (None: any) that is in `folder`; None: no run is there.
+
+    Of the parent nothing is read: its save may be pruned, and all of it deleted.
+
+    Raises:
+        UserError: `folder` holds another run.
+    """
+    if not (folder / files.NAME).exists():
+        return None
     with Ledger.read(folder) as reader:
         row, digest = reader.parent_row(), reader.run_row().config_digest
-    same_run = row is not None and (folder / row.path).resolve() == (folder / asked.path).resolve()
-    if row is not None and same_run and digest == config.digest and (any_step or row.step == asked.step):
+    same = row is not None and parent_of(folder, row) == parent.resolve() and digest == config.digest
+    if row is not None and same and step in (None, row.step):
         return row
     what = "no fork" if row is None else f"a fork of {row.words}"
     raise UserError(
         f"there is a run `{folder.name}` already, and it is {what}",
         hint=f"go on with it: selfplay run --name {folder.name}; or choose another --name",
     )
+
+
+def parent_of(folder: Path, row: ParentRow) -> Path:
+    """Where the run lies, or lay, that the one in `folder` was forked from."""
+    return (folder.resolve() / row.path).resolve()
 
 
 def link(source: Path, target: Path) -> None:

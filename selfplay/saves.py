@@ -8,6 +8,7 @@ Not here: what is in a folder (`learner.weights`), coming back from one (`resume
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from selfplay.loop import Run
 
 FOLDER = "weights"
+_STEP = re.compile(r"step_([0-9]{6,})")
+_OURS = re.compile(r"step_[0-9]{6,}|warmup|start")
 
 
 def retained(ledger: Reader, folder: Path) -> list[Save]:
@@ -35,14 +38,17 @@ def newest(run: Run) -> Save | None:
 
 
 def tidy(ledger: Reader, run_folder: Path) -> None:
-    """Remove what earlier launches left half written, half removed, or without its row; the run is held."""
+    """Remove what earlier launches left half written, half removed, or without its row; the run is held.
+
+    What somebody laid beside the saves, under a name that no launch gives, stays.
+    """
     folder = run_folder / FOLDER
     if not folder.is_dir():
         return
     rows = {run_folder / save.path for save in ledger.saves()}
     for place in sorted(folder.iterdir()):
-        ours = place.name.startswith(("step_", "warmup", "start"))
-        if place.is_dir() and (place.name.startswith(".") or (ours and place not in rows)):
+        unknown = is_ours(place) and place not in rows
+        if place.is_dir() and (place.name.startswith(".") or unknown):
             shutil.rmtree(place)
 
 
@@ -112,14 +118,25 @@ def best(ledger: Reader, folders: Sequence[Path]) -> Path | None:
     return max(known, key=lambda folder: (rates[step_of(folder)], step_of(folder)), default=None)
 
 
+def is_ours(place: Path) -> bool:
+    """Has it a name that a launch gives to a save?"""
+    return _OURS.fullmatch(place.name) is not None
+
+
+def of_steps(run_folder: Path) -> list[Path]:
+    """The saves after steps that are on disk, by step; not what lies beside them, such as a copy or an archive."""
+    there = (run_folder / FOLDER).glob("step_*")
+    return sorted((place for place in there if _STEP.fullmatch(place.name) and place.is_dir()), key=step_of)
+
+
 def step_of(folder: Path) -> int:
-    """The step after which the save `step_N` was written."""
+    """The step after which the save `step_N` was written; of those that `of_steps` gives."""
     return int(folder.name.removeprefix("step_"))
 
 
 def _prune(run: Run) -> None:
     """Remove the oldest step saves but for the best; the warm-up's is not a step's and stays."""
-    folders = sorted((run.folder / FOLDER).glob("step_*"))
+    folders = of_steps(run.folder)
     kept = best(run.ledger, folders)
     for folder in folders[: -run.settings.keep_saves]:
         if folder == kept:

@@ -149,10 +149,14 @@ def test_what_killed_processes_leave_is_named(folder: Path) -> None:
     (weights / ".step_000009.77.part").mkdir()
     (folder / "ledger.db.new").write_bytes(b"half")
     shutil.copytree(weights / "step_000003", weights / "step_000004")
+    shutil.copytree(weights / "step_000003", weights / "step_000009.bak")
+    (weights / "step_000009.tar.gz").write_bytes(b"packed")
     assert found(folder) == {}
     told = notes(folder)
     assert "left by a process that was killed, or in use by one that runs: ledger.db.new, weights/.step_000009" in told
     assert "weights/step_000004 has no row" in told
+    for name in ("step_000009.bak", "step_000009.tar.gz"):
+        assert f"weights/{name} is no save of this run, and is left alone" in told
 
 
 def test_rows_that_were_lost_show_in_the_saves(folder: Path) -> None:

@@ -34,9 +34,11 @@ class Asks:
     def __init__(self, folder: Path, *asks: tuple[int, Action, dict[str, Any]]) -> None:
         self.folder, self.asks = folder, list(asks)
         self.notes: list[str] = []
+        self.steps: list[int] = []
 
     def __call__(self, event: Event) -> None:
         self.notes += [str(event.data.get("text", ""))] if event.kind == "note" else []
+        self.steps += [event.data["steps"]] if event.kind == "note" and "steps" in event.data else []
         if event.kind != "step" or not self.asks or event.step != self.asks[0][0]:
             return
         _, action, arguments = self.asks.pop(0)
@@ -64,6 +66,7 @@ def test_a_run_that_was_stopped_and_set_equals_one_that_was_not(tmp_path: Path, 
     assert "asked to stop: turns in flight end first" in stops.notes
     sets = Asks(folder, (outcome.steps + 1, "set", {"run.steps": "12"}))
     assert play(folder, "run.save_every=1", steps=60, observe=sets).steps >= 12
+    assert (stops.steps, sets.steps) == ([], [12])
     assert rows(folder) == [("stop", {}), ("set", {"run.steps": "12"})]
     with Ledger.read(folder) as parts:
         closed = parts.last_closed_step() + 1

@@ -132,6 +132,23 @@ def test_what_a_killed_launch_left_half_written_is_removed(tmp_path: Path, play:
     assert [f.name for f in sorted((folder / "weights").iterdir())] == ["step_000001", "step_000003"], "nothing to play"
 
 
+def test_what_somebody_laid_beside_the_saves_stays_and_is_in_nobodys_way(tmp_path: Path, play: Play) -> None:
+    folder = tmp_path / "run"
+    play(folder, "run.save_every=1", "run.keep_saves=2", steps=2)
+    weights = folder / "weights"
+    before = {place.name for place in weights.iterdir()}
+    for name in ("step_000001.bak", "step_000009", "step_old", "warmup-mine"):
+        shutil.copytree(weights / "step_000001", weights / name)
+    (weights / "step_000001.tar.gz").write_bytes(b"packed")
+    shutil.rmtree(weights / "step_000009")
+    (weights / "step_000009").mkdir()
+    play(folder, "run.save_every=1", "run.keep_saves=2", steps=4)
+    there = {place.name for place in weights.iterdir()}
+    assert {"step_000001.bak", "step_000001.tar.gz", "step_old", "warmup-mine"} < there
+    assert "step_000009" not in there
+    assert {"step_000002", "step_000003"} < there - before
+
+
 def test_the_weights_after_the_last_step_are_saved_by_the_next_launch(tmp_path: Path, play: Play) -> None:
     folder = tmp_path / "run"
     play(folder, "run.save_every=100", steps=2)

@@ -33,7 +33,8 @@ def command(session: Session, names: tuple[str, ...], *, wanted: tuple[str, ...]
     """Draw curves of one RUN or several over each other, step by step.
 
     NAME is valid, solved, informative, proposer_reward, solver_reward, tasks, seconds, loss, grad_norm, held_out
-    (pass@1 with its interval), or anything that the updates measured, such as entropy.
+    (pass@1 with its interval), or anything that the updates measured, such as entropy. Runs of one name are told apart
+    by the folders that they lie in.
 
     \b
     Examples:
@@ -43,8 +44,8 @@ def command(session: Session, names: tuple[str, ...], *, wanted: tuple[str, ...]
     suffix = Path(to).suffix
     if to != TERMINAL and suffix not in (".svg", ".png"):
         raise UserError(f"`{to}` is no place for a picture", hint="--to FILE.svg, --to FILE.png, or --to terminal")
-    folders = list(dict.fromkeys(runs.find_run(name, project=session.project) for name in names))
-    charts = _charts(folders, wanted)
+    found = [runs.find_run(name, project=session.project) for name in names]
+    charts = _charts(list({folder.resolve(): folder for folder in found}.values()), wanted)
     if to != TERMINAL:
         _write(Path(to), charts, as_png=suffix == ".png")
     if session.json:
@@ -65,7 +66,7 @@ def _charts(folders: Sequence[Path], wanted: Sequence[str]) -> list[Chart]:
     from selfplay.views.draw import DEFAULT, HELD_OUT, chart_of, held_out_chart, metrics
 
     with ExitStack() as stack:
-        readers = {folder.name: stack.enter_context(Ledger.read(folder)) for folder in folders}
+        readers = {name: stack.enter_context(Ledger.read(folder)) for name, folder in _names(folders).items()}
         found = {
             name: (
                 reader.step_rows(),
@@ -82,6 +83,17 @@ def _charts(folders: Sequence[Path], wanted: Sequence[str]) -> list[Chart]:
         evaluated = any(int(reader.run_row().config.get("eval.every") or 0) for reader in readers.values())
         names = wanted or (*DEFAULT, *((HELD_OUT,) if evaluated else ()))
         return [held_out_chart(readers) if name == HELD_OUT else chart_of(known[name], found) for name in names]
+
+
+def _names(folders: Sequence[Path]) -> dict[str, Path]:
+    """Each run by its name; where several have one name, by the shortest end of its path that no other has."""
+    found = {}
+    for folder in folders:
+        length = 1
+        while sum(other.parts[-length:] == folder.parts[-length:] for other in folders) > 1:
+            length += 1
+        found[str(Path(*folder.parts[-length:]))] = folder
+    return found
 
 
 def _write(file: Path, charts: Sequence[Chart], *, as_png: bool) -> None:

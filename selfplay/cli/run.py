@@ -99,7 +99,7 @@ def command(session: Session, preset: str | None, **given: object) -> int:
 
     PRESET is a name under curricula/ [default: quickstart]. With --name alone an existing run goes on with its own
     settings. --fork starts another run from the weights of a save, without warm-up, with that run's settings where
-    no PRESET is given.
+    no PRESET is given; typed again it goes on, also where that save or that run is gone.
 
     \b
     Examples:
@@ -134,7 +134,7 @@ def play(session: Session, asked: Options) -> int:
         outcome = build.execute(config, project=session.project, folder=folder, observe=observer, interrupt=interrupt)
         seconds = time.monotonic() - began
         observer(Event(kind="end", data={"stop": outcome.stop, "steps": outcome.steps, "seconds": seconds}))
-    sum_up(session, folder, outcome, steps=config.run.steps)
+    sum_up(session, folder, outcome)
     if outcome.stop == "done":
         return 0
     return 128 + interrupt.signal if outcome.stop == "interrupted" and interrupt.signal else STOPPED
@@ -151,19 +151,23 @@ def resolve(session: Session, asked: Options) -> tuple[Config, Path]:
     project = session.project
     named = project.runs / runs.check_name(asked.name) if asked.name is not None else None
     goes_on = named is not None and (named / "config.toml").is_file()
+    own = named if goes_on and not asked.new else None
     if asked.scale is not None and asked.preset is None and (asked.fork is not None or goes_on):
         raise UserError(
             "--scale is laid over a preset, and the settings of a run have their sizes already",
             hint=f"leave it out, or name the preset: selfplay run {DEFAULT} --scale {asked.scale} --name NAME",
         )
     if asked.fork is not None and asked.preset is None:
-        config = configs.from_run(_forked(session, asked.fork)[0], project=project, sets=asked.sets)
+        parent, _ = _forked(session, asked.fork, own)
+        # note: of a deleted parent's settings those that were taken over are in the fork's own.
+        known = parent if own is None or (parent / "config.toml").is_file() else own
+        config = configs.from_run(known, project=project, sets=asked.sets)
     elif asked.preset is None and named is not None and goes_on:
         config = configs.from_run(named, project=project, sets=asked.sets)
     else:
         config = configs.load(asked.preset or DEFAULT, project=project, sets=asked.sets, scale=asked.scale)
     if asked.fork is not None and asked.name is None:
-        free = runs.free_name(_forked(session, asked.fork)[0].name, project=project)
+        free = runs.free_name(_forked(session, asked.fork, None)[0].name, project=project)
         raise UserError("a fork is another run and needs a name", hint=f"add --name {free}")
     name = runs.check_name(asked.name or config.name)
     folder = project.runs / (runs.free_name(name, project=project) if asked.new else name)
@@ -171,25 +175,44 @@ def resolve(session: Session, asked: Options) -> tuple[Config, Path]:
     return config, folder
 
 
-def _forked(session: Session, text: str) -> tuple[Path, int | None]:
-    """`RUN[@STEP]`: the run's folder and the step."""
+def _forked(session: Session, text: str, folder: Path | None) -> tuple[Path, int | None]:
+    """`RUN[@STEP]`: the run's folder and the step; where the fork in `folder` says so, that of a deleted run."""
     name, at, number = text.rpartition("@") if "@" in text else (text, "", "")
     if at and not number.removeprefix("-").isdecimal():
         raise UserError(f"`{text}` has no step behind the `@`", hint=f"a number, e.g. --fork {name}@5")
-    return runs.find_run(name, project=session.project), int(number) if at else None
+    parent = _gone(folder, name) if folder is not None else None
+    return parent or runs.find_run(name, project=session.project), int(number) if at else None
+
+
+def _gone(folder: Path, name: str) -> Path | None:
+    """Where the run `name` lay, if the one in `folder` is a fork of it and it is there no more."""
+    from selfplay import fork
+    from selfplay.ledger import Ledger
+
+    if not (folder / runs.LEDGER).is_file():
+        return None
+    with Ledger.read(folder) as reader:
+        row = reader.parent_row()
+    parent = fork.parent_of(folder, row) if row is not None else None
+    # note: not left to `find_run`, for which the name of a deleted run may be the beginning of its fork's.
+    return parent if parent and parent.name == Path(name).name and not (parent / runs.LEDGER).is_file() else None
 
 
 def _fork(session: Session, text: str, config: Config, folder: Path, *, only_say: bool) -> None:
-    """Make the fork in `folder`, or see whether it could be made."""
+    """Make the fork in `folder`, or see whether it could be made; one that is there needs nothing of its parent."""
     from selfplay import config as configs
     from selfplay import fork
 
-    parent, step = _forked(session, text)
-    changed = configs.diff(configs.from_run(parent, project=session.project, environ={}), config)
-    source = fork.find(parent, changed, step=step)
-    if not only_say:
-        fork.make(config, source, folder=folder)
-    session.say(f"{folder.name}: forked from {source.words}, weights v{source.save.policy_version}, no warm-up")
+    parent, step = _forked(session, text, folder)
+    if row := fork.made(config, parent, folder=folder, step=step):
+        words, version = row.words, row.policy_version
+    else:
+        changed = configs.diff(configs.from_run(parent, project=session.project, environ={}), config)
+        source = fork.find(parent, changed, step=step)
+        words, version = source.words, source.save.policy_version
+        if not only_say:
+            fork.make(config, source, folder=folder)
+    session.say(f"{folder.name}: forked from {words}, weights v{version}, no warm-up")
 
 
 def _refuse_change(config: Config, folder: Path, *, session: Session, asked: Options) -> None:
@@ -293,10 +316,11 @@ def show_plan(session: Session, config: Config, folder: Path) -> int:
     return 0
 
 
-def sum_up(session: Session, folder: Path, outcome: Outcome, *, steps: int) -> None:
+def sum_up(session: Session, folder: Path, outcome: Outcome) -> None:
     """The summary table, where the run lies, and the next commands."""
     if session.json:
         return
+    from selfplay import config as configs
     from selfplay.ledger import Ledger
     from selfplay.views.status import step_table, time_words
 
@@ -306,6 +330,8 @@ def sum_up(session: Session, folder: Path, outcome: Outcome, *, steps: int) -> N
         session.console().print(step_table(rows))
         session.say(f"time: {time_words(rows)}")
     name = folder.name
+    # note: read anew, since `selfplay set` may have changed them while it played.
+    steps = configs.from_run(folder, project=session.project, environ={}).run.steps
     end = "done" if outcome.stop == "done" else "stopped, the rest is owed"
     session.say(f"{name}: {outcome.steps} of {steps} steps, {end}; it lies in {folder}")
     if outcome.stop != "done":

@@ -120,13 +120,15 @@ def _write(asked: Asked, out: Out) -> Made:
     require_rows(asked)
     log = needs("inspect_ai.log", extra="inspect")
     closed = {row.step: row.closed_at for row in asked.reader.step_rows()}
+    last = max(closed)
     count = 0
     for key, found in itertools.groupby(plays(asked), key=lambda play: (play.trajectory.step, play.trajectory.stage)):
         by_side: dict[tuple[str, str], list[Play]] = {}
         for play in found:
             by_side.setdefault((play.side, play.split), []).append(play)
         for own in by_side.values():
-            made = log_of(asked, own, at=closed[key[0]])
+            # note: the last evaluation follows the last step, and has no step of its own that could be closed.
+            made = log_of(asked, own, at=closed[min(key[0], last)])
             at = made.eval.created.replace(":", "-")
             log.write_eval_log(made, str(out.folder / f"{at}_{made.eval.task}_{made.eval.task_id}.eval"), format="eval")
             count += 1

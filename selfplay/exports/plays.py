@@ -1,7 +1,8 @@
 """Plays with what was decided about them, step by step: what tables, logs and trajectories are made of.
 
 Covered: proposals and attempts of closed steps, and, where held-out is asked for, what was played on held-out seeds and
-tasks to look at the weights. Not covered: tries that ended in a fault, the open step, a warm-up's dev set.
+tasks to look at the weights; the step of that is how many were closed by then, of the last evaluation one more than the
+last. Not covered: tries that ended in a fault, the open step, an evaluation that is not whole, a warm-up's dev set.
 """
 
 from __future__ import annotations
@@ -58,13 +59,15 @@ def plays(asked: Asked) -> Iterator[Play]:
     """Every play of the steps asked for, proposals before attempts before evaluations."""
     reader = asked.reader
     seeds = {seed.id: seed for seed in reader.seeds()}
-    for step in asked.steps:
+    steps, evaluations = asked.steps, asked.evaluations
+    for step in sorted({*steps, *evaluations}):
         places = {
             name: (group, advantage)
             for group in reader.groups(step)
             for name, advantage in zip(group.trajectory_ids, group.advantages, strict=True)
         }
-        stages: tuple[Stage, ...] = ("propose", "attempt", "evaluate") if asked.held_out else ("propose", "attempt")
+        stages: list[Stage] = ["propose", "attempt"] if step in steps else []
+        stages += ["evaluate"] if step in evaluations else []
         for stage in stages:
             for play in _stage(reader, step, stage, seeds):
                 # note: stage `evaluate` also holds the dev set and what hints are worth, which are of train seeds.

@@ -24,6 +24,7 @@ from selfplay.errors import NotFound, NotReady, UserError
 from selfplay.ledger import Reader
 from selfplay.project import Project, did_you_mean
 from selfplay.types import record
+from selfplay.views.evaluation import recorded
 
 GROUP = "selfplay.exports"
 """Of the entry points."""
@@ -42,7 +43,7 @@ class Asked:
     held_out: bool = False
     """Also what is held out."""
     step: int | None = None
-    """Only this closed step; None: every closed one, and for tasks the open one too."""
+    """Only what is of this step; None: of every closed one, and for tasks of the open one too."""
 
     @property
     def name(self) -> str:
@@ -52,7 +53,25 @@ class Asked:
     @property
     def steps(self) -> tuple[int, ...]:
         """The closed steps that are meant."""
-        return (self.step,) if self.step is not None else tuple(range(self.reader.last_closed_step() + 1))
+        return self._meant(self.reader.last_closed_step() + 1)
+
+    @property
+    def evaluations(self) -> tuple[int, ...]:
+        """After how many closed steps what is held out may have been played; none where it is not asked for.
+
+        The last follows the last step, so that it is one more; it is there once it is whole.
+        """
+        closed = self.reader.last_closed_step() + 1
+        return self._meant(closed + _evaluated(self.reader, closed)) if self.held_out else ()
+
+    def _meant(self, count: int) -> tuple[int, ...]:
+        return tuple(step for step in range(count) if self.step in (None, step))
+
+
+def _evaluated(reader: Reader, done: int) -> bool:
+    config = reader.run_row().config
+    every, tasks, attempts = (int(config.get(f"eval.{name}") or 0) for name in ("every", "tasks", "attempts"))
+    return every > 0 and recorded(reader, done, tasks=tasks, attempts=attempts) is not None
 
 
 class Out(Protocol):
@@ -191,7 +210,7 @@ def require_rows(asked: Asked) -> None:
         raise UserError(
             f"run `{asked.name}` has no closed step yet", hint=f"see how far it is: selfplay status {asked.name}"
         )
-    if asked.step is not None and not 0 <= asked.step <= last:
+    if not asked.steps and not asked.evaluations:
         raise UserError(f"run `{asked.name}` has no closed step {asked.step}", hint=f"its closed steps are 0 to {last}")
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -32,6 +33,8 @@ from selfplay.views.status import total
 from selfplay.views.words import UNKNOWN, number, plural, shorten
 
 Counts = Mapping[str, tuple[int, int]]
+
+SOLVED = "held_out.solved"
 
 SIGNS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -78,10 +81,15 @@ class Comparison:
     pairs: tuple[Pair, ...]
     """On held-out tasks and seeds that both were evaluated on; empty where there are none."""
     won: int
-    """Held-out tasks of which the second solved a larger share."""
+    """Tasks of `solved` of which the second solved a larger share."""
     lost: int
     settings: tuple[tuple[str, Any, Any], ...]
     """(key, the first's value, the second's)."""
+
+    @property
+    def solved(self) -> Pair | None:
+        """Of held-out tasks; None where no task has a decided attempt of both."""
+        return next((pair for pair in self.pairs if pair.name == SOLVED), None)
 
     def known(self) -> dict[str, Estimate]:
         """Name -> difference, for conditions."""
@@ -166,23 +174,25 @@ def figures(rows: Sequence[StepRow]) -> dict[str, float | None]:
 def compare(first: Side, second: Side) -> Comparison:
     """Both in pairs. Pure: equal arguments give equal intervals."""
     both = first.attempts.keys() & second.attempts.keys()
-    a, b = ({task: side.attempts[task] for task in both} for side in (first, second))
-    most = min((n for counts in (a, b) for n, _ in counts.values()), default=0)
+    decided = {task for task in both if first.attempts[task][0] and second.attempts[task][0]}
+    a, b = ({task: side.attempts[task] for task in decided} for side in (first, second))
+    # note: of these alone, or one task without a decision would hide what all the others show.
+    least = min((n for counts in (a, b) for n, _ in counts.values()), default=0)
     pairs = [
         Pair(
-            name="held_out.solved" if k == 1 else f"held_out.pass@{k}",
+            name=SOLVED if k == 1 else f"held_out.pass@{k}",
             first=pass_rate(a, k=k),
             second=pass_rate(b, k=k),
-            difference=difference(a, b, k=k),
+            difference=replace(difference(a, b, k=k), left_out=len(both - decided)),
         )
-        for k in (sorted({1, most}) if most else ())
+        for k in (sorted({1, least}) if least else ())
     ]
     seeds = sorted(first.valid.keys() & second.valid.keys())
     if seeds:
         ours, theirs = ([side.valid[seed] for seed in seeds] for side in (first, second))
         apart = [late - early for early, late in zip(ours, theirs, strict=True)]
         pairs.append(Pair(name="held_out.valid", first=mean(ours), second=mean(theirs), difference=mean(apart)))
-    rates = [(a[task][1] / a[task][0], b[task][1] / b[task][0]) for task in both if a[task][0] and b[task][0]]
+    rates = [(a[task][1] / a[task][0], b[task][1] / b[task][0]) for task in decided]
     keys = [key for key in {**first.config, **second.config} if first.config.get(key) != second.config.get(key)]
     return Comparison(
         first=first,
@@ -234,14 +244,9 @@ def compare_screen(found: Comparison) -> RenderableType:
         for pair in found.pairs:
             sign = percent(pair.difference, signed=True)
             table.add_row(pair.name.removeprefix("held_out."), percent(pair.first), percent(pair.second), sign)
-        units = found.pairs[0].difference.units
-        when = f"after {first.evaluated} and {plural(second.evaluated or 0, 'step')}"
-        same = units - found.won - found.lost
-        better = f"{second.name} solved more of {found.won}, less of {found.lost}"
-        said = f"{plural(units, 'task')} of both, {when}: {better}"
-        parts += [table, Text(f"{said}, as much of {same}", style="dim"), Text()]
+        parts += [table, Text(_on_tasks(found), style="dim"), Text()]
     else:
-        parts += [Text("no held-out tasks that both were evaluated on"), Text()]
+        parts += [Text(_on_tasks(found)), Text()]
     table = _table(f"steps ({first.closed}, {second.closed})", first.name, second.name, "difference")
     for name, value in first.figures.items():
         other = second.figures.get(name)
@@ -254,6 +259,26 @@ def compare_screen(found: Comparison) -> RenderableType:
     for key, old, new in found.settings:
         table.add_row(key, _value(old), _value(new))
     return Group(*parts, table)
+
+
+def _on_tasks(found: Comparison) -> str:
+    """How many held-out tasks are behind `solved`; where there are none, why not."""
+    first, second = found.first, found.second
+    if found.solved is None:
+        said = "no held-out tasks that both were evaluated on"
+        there = [side for side in (first, second) if side.attempts]
+        if not there:
+            return said
+        if first.attempts.keys() & second.attempts.keys():
+            said = "no held-out task that both have a decided attempt on"
+        said += f", only {there[0].name} was" if len(there) == 1 else ""
+        return f"{said}: `solved` of --fail-if is that of the steps"
+    difference = found.solved.difference
+    same = difference.units - found.won - found.lost
+    when = f"after {first.evaluated} and {plural(second.evaluated or 0, 'step')}"
+    better = f"{second.name} solved more of {found.won}, less of {found.lost}, as much of {same}"
+    left = f"; {plural(difference.left_out, 'task')} without a decided attempt left out" if difference.left_out else ""
+    return f"{plural(difference.units, 'task')} of both, {when}: {better}{left}"
 
 
 def compare_data(found: Comparison) -> dict[str, Any]:

@@ -79,7 +79,9 @@ class Progress:
     last: dict[str, Any] = field(default_factory=dict)
     """The newest closed step."""
     totals: dict[str, float] = field(default_factory=dict)
-    """Counts of the steps closed in this launch."""
+    """Sums over the steps closed in this launch: of counts, and of means."""
+    known: dict[str, int] = field(default_factory=dict)
+    """Over how many steps each sum goes: those whose value is not None."""
     durations: list[float] = field(default_factory=list)
     """Seconds of each step closed in this launch."""
     opened: float | None = None
@@ -110,6 +112,7 @@ class Progress:
             self._take_step(event, now)
         elif event.kind == "note":
             self.note = str(data.get("text", ""))
+            self.facts.update({"steps": data["steps"]} if "steps" in data else {})
         elif event.kind == "alarm":
             fix = f" – {data['fix']}" if data.get("fix") else ""
             self.alarms.append(f"{data.get('level', 'warning')}: {data.get('text', '')}{fix}")
@@ -177,6 +180,7 @@ class Progress:
         for key, value in event.data.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self.totals[key] = self.totals.get(key, 0) + value
+                self.known[key] = self.known.get(key, 0) + 1
 
 
 def screen(progress: Progress, *, now: float) -> RenderableType:
@@ -302,13 +306,14 @@ def _rates(progress: Progress) -> list[Text]:
     titles = ("valid", "solved", "teach", "reward proposer / solver")
     lines = [Text(f" {'':<12}" + "".join(f"{title:<13}" for title in titles).rstrip(), style="dim")]
     steps = len(progress.durations)
-    rows = [("last step", progress.last, 1)]
+    rows: list[tuple[str, dict[str, Any]]] = [("last step", progress.last)]
     if steps > 1:
-        rows.append((plural(steps, "step"), progress.totals, steps))
-    for name, data, count in rows:
+        keys = ("proposer_reward", "solver_reward")
+        means = {key: progress.totals[key] / progress.known[key] for key in keys if key in progress.known}
+        rows.append((plural(steps, "step"), {**progress.totals, **means}))
+    for name, data in rows:
         cells = [f"{share(data.get(top), data.get(bottom))} of {data.get(bottom, 0):.0f}" for top, bottom in LAST]
-        means = [data.get(f"{side}_reward") for side in ("proposer", "solver")]
-        rewards = " / ".join(number(None if mean is None else mean / count, signed=True) for mean in means)
+        rewards = " / ".join(number(data.get(f"{side}_reward"), signed=True) for side in ("proposer", "solver"))
         lines.append(Text(f" {name:<12}" + "".join(f"{cell:<13}" for cell in cells) + rewards))
     if left_out := progress.totals.get("left_out"):
         of = f"of {plural(int(progress.totals.get('attempts', 0)), 'attempt')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,29 @@ def test_the_parents_records_are_shown(
     assert answered("inspect", "child", old)["proposal"]["id"] == old
     assert answered("status", "child")["forked_from"] == "toy@1"
     assert answered("status", "toy")["forked_from"] is None
+
+
+def test_the_same_command_goes_on_without_the_parents_save_and_without_the_parent(
+    with_run: Path, typed: Callable[..., Typed]
+) -> None:
+    parent = with_run / "runs" / "toy"
+    # note: a name that begins with the parent's, which alone means the fork once the parent is deleted.
+    words = ["run", "--fork", "toy@1", "--name", "toy-colder", *OTHER]
+    assert typed(*words, "--steps", "1")[0] == 0
+    shutil.rmtree(parent / "weights")
+    code, _, err = typed(*words, "--steps", "2")
+    assert code == 0, err
+    assert "toy-colder: forked from toy@1, weights v" in err
+    shutil.rmtree(parent)
+    code, _, err = typed(*words, "--steps", "3")
+    assert code == 0, err
+    assert "toy-colder: 3 of 3 steps, done" in err
+    code, _, err = typed("run", "--fork", "toy@0", *words[3:], "--plan")
+    assert code == 2
+    assert "there is a run `toy-colder` already, and it is a fork of toy@1" in err
+    code, _, err = typed(*words, "-s", "learner.lr=0.5", "--plan")
+    assert code == 2
+    assert "run `toy-colder` was started with other settings" in err
 
 
 def test_a_plan_makes_nothing(with_run: Path, typed: Callable[..., Typed]) -> None:

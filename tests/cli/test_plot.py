@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import xml.dom.minidom
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,14 @@ def test_in_the_terminal_and_as_a_file(
     xml.dom.minidom.parse(str(with_replays / "curve.svg"))
     data = answered("plot", "again", "--metric", "solved")
     assert [len(chart["series"][0]["points"]) for chart in data["charts"]] == [3]
+
+
+def test_runs_of_one_name_are_told_apart(with_run: Path, answered: Callable[..., Any]) -> None:
+    places = [f"runs/studies/{study}/frontier-0" for study in ("small", "long")]
+    for place in places:
+        shutil.copytree(with_run / "runs" / "toy", with_run / place)
+    [chart] = answered("plot", "toy", *places, "runs/toy", "--metric", "solved")["charts"]
+    assert [one["run"] for one in chart["series"]] == ["toy", "small/frontier-0", "long/frontier-0"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cairosvg") is not None, reason="cairosvg is there")

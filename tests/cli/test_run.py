@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from selfplay.cli.run import Options, resolve
+from selfplay.build import Outcome
+from selfplay.cli.run import Options, resolve, sum_up
 from selfplay.cli.session import Session
 from selfplay.errors import UserError
 
@@ -79,6 +80,14 @@ def test_a_run_ends_with_a_table_and_the_same_name_resumes(here: Path, spawned: 
     events = [message["data"] for message in messages]
     assert [event["step"] for event in events if event["kind"] == "step"] == [2]
     assert (events[-1]["kind"], events[-1]["data"]["stop"]) == ("end", "done")
+
+
+def test_the_summary_has_the_steps_that_were_set_meanwhile(with_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = with_run / "runs" / "toy"
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace("steps = 2 ", "steps = 40 ", 1))
+    sum_up(Session(), folder, Outcome(stop="interrupted", steps=2))
+    assert "toy: 2 of 40 steps, stopped" in capsys.readouterr().err
 
 
 def test_other_settings_are_refused_by_name(with_run: Path, spawned: Callable[..., Typed]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from selfplay.cli import main
+from selfplay.errors import UserError
 from selfplay.exports import card, curves, licences, seam, tables
 from selfplay.exports.plays import plays
 from selfplay.ledger import Ledger
@@ -33,6 +37,31 @@ def test_held_out_plays_only_where_asked_for(evaluated: Path, project: Project) 
     assert {play.trajectory.stage for play in extra} == {"evaluate"}
     assert {play.side for play in extra} == {"proposer", "solver"}
     assert len(more) == len(usual) + len(extra)
+    assert {play.trajectory.step for play in extra} == {0, 1, 2}, "after two steps as well"
+
+
+def test_the_last_evaluation_has_a_step_of_its_own(evaluated: Path, exported: Exported, project: Project) -> None:
+    made, to = exported(evaluated, "atif", step=2, held_out=True)
+    told = [json.loads(file.read_text())["extra"] for file in to.rglob("*.json")]
+    assert made.count == len(told) > 0
+    assert {(one["step"], one["stage"], one["split"]) for one in told} == {(2, "evaluate", "held_out")}
+    for more in ({"step": 2}, {"step": 3, "held_out": True}):
+        with Ledger.read(evaluated) as reader, pytest.raises(UserError, match="has no closed step"):
+            seam.require_rows(seam.Asked(reader=reader, project=project, **more))
+
+
+def test_an_evaluation_that_is_not_whole_is_left_out(evaluated: Path, tmp_path: Path, project: Project) -> None:
+    folder = Path(shutil.copytree(evaluated, tmp_path / "half"))
+    with closing(sqlite3.connect(folder / "ledger.db")) as connection, connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute(
+            "DELETE FROM verdicts WHERE trajectory_id = "
+            "(SELECT id FROM trajectories WHERE stage = 'evaluate' AND step = 2 ORDER BY id LIMIT 1)"
+        )
+    with Ledger.read(folder) as reader:
+        found = list(plays(seam.Asked(reader=reader, project=project, held_out=True)))
+    assert {play.trajectory.step for play in found if play.split == "held_out"} == {0, 1}
 
 
 def test_a_play_has_what_was_decided(six_steps: Path, project: Project) -> None:

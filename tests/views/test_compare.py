@@ -34,6 +34,12 @@ def found() -> Comparison:
     return compare(side("one", FIRST), side("two", SECOND, **{"learner.lr": 0.2, "play.attempts": 4}))
 
 
+def shown(found: Comparison) -> list[str]:
+    to = io.StringIO()
+    Console(file=to, width=100, highlight=False).print(compare_screen(found))
+    return [row.rstrip() for row in to.getvalue().splitlines()]
+
+
 def test_tasks_that_both_were_evaluated_on_are_taken_in_pairs(found: Comparison) -> None:
     both = ("s:a", "s:b", "s:c")
     solved = found.pairs[0]
@@ -47,9 +53,7 @@ def test_tasks_that_both_were_evaluated_on_are_taken_in_pairs(found: Comparison)
 
 
 def test_the_screen(found: Comparison) -> None:
-    to = io.StringIO()
-    Console(file=to, width=100, highlight=False).print(compare_screen(found))
-    rows = [row.rstrip() for row in to.getvalue().splitlines()]
+    rows = shown(found)
     assert rows[0] == "one · two"
     assert rows[2].split() == ["on", "held-out", "tasks", "one", "two", "difference,", "95", "%"]
     assert rows[3].startswith("solved")
@@ -66,6 +70,27 @@ def test_without_held_out_tasks() -> None:
     assert found.settings == ()
     assert compare_data(found)["held_out"] == []
     assert holds(parse("solved>0.2"), found)
+
+
+def test_a_task_without_a_decided_attempt_hides_none_of_the_others() -> None:
+    found = compare(side("one", {**SECOND, "s:none": (0, 0)}), side("two", {**FIRST, "s:none": (4, 4)}))
+    assert [pair.name for pair in found.pairs] == ["held_out.solved", "held_out.pass@4", "held_out.valid"]
+    assert found.solved is not None
+    assert (found.solved.first.units, found.solved.second.units) == (3, 3)
+    assert (found.solved.difference.value, found.solved.difference.left_out) == (pytest.approx(-0.25), 1)
+    assert holds(parse("solved<-0.05"), found), "the steps' figure is better, the held-out one worse"
+    assert "two solved more of 0, less of 2, as much of 1; 1 task without a decided" in " ".join(shown(found))
+
+
+def test_what_a_condition_is_about_where_no_held_out_task_is_compared() -> None:
+    one, two = side("one", FIRST), side("two", {})
+    about = "`solved` of --fail-if is that of the steps"
+    assert f"no held-out tasks that both were evaluated on, only one was: {about}" in " ".join(shown(compare(one, two)))
+    undecided = replace(one, name="two", attempts=dict.fromkeys(FIRST, (0, 0)))
+    found = compare(one, undecided)
+    assert [pair.name for pair in found.pairs] == ["held_out.valid"]
+    assert f"no held-out task that both have a decided attempt on: {about}" in " ".join(shown(found))
+    assert "no held-out tasks that both were evaluated on" in shown(compare(two, two))
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,33 @@ def test_a_resumed_run_does_not_start_at_zero() -> None:
     assert progress.closed == 4
 
 
+def test_steps_that_were_set_meanwhile_count() -> None:
+    progress = Progress(run="r")
+    progress.take(Event(kind="launch", data={"steps": 20, "done": 29}), now=0.0)
+    progress.take(Event(kind="stage", step=29, stage="propose", data={"total": 8}), now=0.0)
+    progress.take(Event(kind="note", data={"text": "from the next step on: run.steps = 40", "steps": 40}), now=1.0)
+    progress.take(Event(kind="step", step=29, data={}), now=2.0)
+    progress.take(Event(kind="note", data={"text": "going on"}), now=2.0)
+    to = io.StringIO()
+    Console(file=to, width=80, highlight=False).print(screen(progress, now=2.0))
+    assert "30/40 steps" in to.getvalue()
+    assert "  75 %" in to.getvalue()
+    assert progress.seconds_left(now=2.0) == 20.0
+
+
+def test_a_step_without_a_reward_is_in_no_mean() -> None:
+    progress = Progress(run="r")
+    for step, (proposer, solver) in enumerate(((None, None), (-0.8, None), (-0.4, None))):
+        progress.take(Event(kind="stage", step=step, stage="propose", data={"total": 8}), now=float(step))
+        data = {"proposals": 8, "proposer_reward": proposer, "solver_reward": solver}
+        progress.take(Event(kind="step", step=step, data=data), now=float(step))
+    to = io.StringIO()
+    Console(file=to, width=80, highlight=False).print(screen(progress, now=3.0))
+    [row] = [row for row in to.getvalue().splitlines() if row.startswith(" 3 steps")]
+    assert row.split()[-3:] == ["-0.60", "/", "–"]
+    assert "of 24" in row
+
+
 def test_lines() -> None:
     progress = Progress(run="quickstart")
     lines = []
