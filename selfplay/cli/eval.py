@@ -66,9 +66,10 @@ def command(
     with the first, task by task. pass@k is the unbiased estimate; intervals are 95 %, by bootstrap over tasks. Runs are
     only read; what was played is kept in evals/ under the run, and the same question is answered from there.
 
-    A FILE is what `selfplay export --format tasks` writes; or questions with golden answers as JSON lines (NQ,
-    HotpotQA, 2Wiki, MuSiQue, Bamboogle), which are answered by searching, by heart, and from the right passages. With
-    --issues, solvers with tools are told a bug by its issue: rows with `task_id`, `problem_statement` (SWE-bench's).
+    A FILE is what `selfplay export --format tasks` writes; or questions with golden answers as JSON lines (NQ, SQuAD,
+    TriviaQA, HotpotQA, 2Wiki, MuSiQue, Bamboogle), which are answered by searching, by heart, and from the right
+    passages. With --issues, solvers with tools are told a bug by its issue: rows with `task_id`, `problem_statement`
+    (SWE-bench's).
     A FOLDER holds files of tasks, or has QuixBugs' layout. SWE-bench rows of `selfplay export` and HumanEval's JSON
     lines, whose programs are written whole, are read too; what others made is proved in the sandbox first, once.
 

@@ -165,10 +165,14 @@ def _quixbugs(path: Path, *, cache: Path) -> Brought:
         if isinstance(found, str):
             left_out[broken.stem] = found
             continue
+        name, cases = f"{TESTS}/test_{broken.stem}.py", f"{CASES}/{broken.stem}.json"
+        if name not in files and cases in files:
+            try:
+                files[name] = _cases(broken.stem, files[cases])
+            except ValueError as error:
+                left_out[broken.stem] = f"{cases}, {error}"
+                continue
         plants.append(found)
-        name = f"{TESTS}/test_{broken.stem}.py"
-        if name not in files and f"{CASES}/{broken.stem}.json" in files:
-            files[name] = _cases(broken.stem, files[f"{CASES}/{broken.stem}.json"])
     if not plants:
         why = next(iter(left_out.values()), "there is no program")
         raise UserError(f"{path} holds no program with a bug in one function: {why}", hint=HINT)
@@ -195,8 +199,22 @@ def _differing(name: str, path: str, right: str, broken: str) -> Plant | str:
 
 
 def _cases(name: str, text: str) -> str:
-    """Tests of QuixBugs' JSON cases: a line [arguments, result] each; results of generators are compared as lists."""
-    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
+    """Tests of QuixBugs' JSON cases: a line [arguments, result] each; results of generators are compared as lists.
+
+    Raises:
+        ValueError: a line is none; its number is named.
+    """
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"line {number} is no JSON: {error}") from error
+        if not isinstance(row, list) or len(row) != 2:
+            raise ValueError(f"line {number} is not a list of arguments and result")
+        rows.append(row)
     return (
         f"import pytest\n\nfrom {PROGRAMS}.{name} import {name}\n\n"
         f"CASES = {rows!r}\n\n\n"

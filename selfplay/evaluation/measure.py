@@ -274,12 +274,15 @@ def _place(
     if run is None:
         return None
     weights = identity(target, config=config)
+    # note: a run's own tasks cannot change; a file's can, under ids that stay.
+    payloads = [[one.payload for one in (*on.seeds, *on.others)], [task.payload for task in on.tasks]]
     asked = (
         weights if weights is not None else [target.name, time.time_ns()],
         [one.id for one in on.seeds],
         [task.id for task in on.tasks],
         [asdict(replace(role, origin="")) for role in players.everybody],
         (bench.ask.attempts, seed, target.step),
+        *(payloads if bench.ground.folder is None else []),
     )
     name = re.sub(r"[^A-Za-z0-9.-]+", "_", target.words.rpartition("@")[2] if target.save else target.name).strip("_.")
     return run / FOLDER / f"{name[-40:]}_{digest('eval', *asked)[:12]}"

@@ -57,6 +57,8 @@ class Proved:
     """Those that the tasks are of."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Bug's name -> why it is no task."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Bug's name -> how the machine failed at it; whether it is a task is not known."""
 
 
 def config_of(source: str, *, project: Project, sandbox: str | None = None, max_lines: int = 15) -> Config:
@@ -83,7 +85,7 @@ async def prove(game: CodeGame, plants: Sequence[Plant]) -> Proved:
     seeds = {(seed.payload["path"], seed.payload["qualname"]): seed for seed in await game.seeds()}
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def one(plant: Plant) -> tuple[Seed, Task] | str:
+    async def one(plant: Plant) -> tuple[Seed, Task] | SandboxInfraError | str:
         seed = seeds.get((plant.path, plant.qualname))
         if seed is None:
             return f"no passing test reaches `{plant.qualname}` of {plant.path}, or it is too long"
@@ -91,21 +93,25 @@ async def prove(game: CodeGame, plants: Sequence[Plant]) -> Proved:
             try:
                 made = await game.planted(seed, plant.source)
             except SandboxInfraError as error:
-                return f"the machine failed: {error}"
+                return error
         return made.why if isinstance(made, Problem) else (seed, made)
 
     found = await asyncio.gather(*(one(plant) for plant in plants))
     kept: dict[str, tuple[Seed, Task]] = {}
     left_out: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for plant, made in zip(plants, found, strict=True):
-        if isinstance(made, str):
+        if isinstance(made, SandboxInfraError):
+            failed[plant.name] = str(made)
+        elif isinstance(made, str):
             left_out[plant.name] = made
         elif made[1].id in kept:
             left_out[plant.name] = "it is the same as one before it"
         else:
             kept[made[1].id] = made
     used = {seed.id: seed for seed, _ in kept.values()}
-    return Proved(tasks=tuple(task for _, task in kept.values()), seeds=tuple(used.values()), left_out=left_out)
+    tasks = tuple(task for _, task in kept.values())
+    return Proved(tasks=tasks, seeds=tuple(used.values()), left_out=left_out, failed=failed)
 
 
 def write(path: Path, found: Proved, *, config: Config, project: Project) -> None:
@@ -125,7 +131,15 @@ def write(path: Path, found: Proved, *, config: Config, project: Project) -> Non
         config_digest=config.digest,
         digest=files.digest_of(config, project),
     )
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made)
+    keep(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made))
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        NotReady: it cannot be written.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

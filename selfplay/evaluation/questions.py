@@ -4,6 +4,8 @@
 |---|---|---|---|
 | FlashRAG's and Search-R1's of all these | `question` | `golden_answers`, a list | in `metadata` |
 | NQ (open) | `question` | `answer`, a list | |
+| SQuAD | `question` | `answers`, an object whose `text` is a list | |
+| TriviaQA | `question`, `Question` | `answer`, `Answer`: an object of `value`, `aliases` (`Value`, `Aliases`) | |
 | HotpotQA, 2WikiMultihopQA | `question` | `answer`, a text | those of `context` in `supporting_facts` |
 | MuSiQue | `question` | `answer`, `answer_aliases` | those of `paragraphs` with `is_supporting` |
 | Bamboogle | `Question` | `Answer` | |
@@ -26,6 +28,8 @@ from selfplay.evaluation.rows import rows_of
 from selfplay.retrieval import Passage
 from selfplay.types import digest, record
 
+_OBJECTS = (("text",), ("value", "aliases"), ("Value", "Aliases"))
+"""Keys of the texts in answers that are objects; the first one must be there. Its other keys are no answers."""
 _HINT = 'each line is a JSON object such as {"question": "...", "golden_answers": ["..."]}'
 
 
@@ -114,38 +118,50 @@ def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
     key = next((name for name in ("golden_answers", "answer", "Answer", "answers") if name in row), None)
     if key is None:
         raise KeyError("`golden_answers` or `answer`")
-    given, aliases = row[key], row.get("answer_aliases", [])
-    every = [*([given] if isinstance(given, str) else given), *aliases]
-    if not all(isinstance(one, str) for one in every):
-        raise TypeError(f"`{key}` is neither a text nor a list of texts")
+    every = [*_texts(row[key], key), *_texts(row.get("answer_aliases", []), "answer_aliases")]
     found = tuple(dict.fromkeys(one.strip() for one in every if one.strip()))
     if not found:
         raise ValueError(f"`{key}` holds no answer")
     return found
 
 
+def _texts(given: Any, key: str) -> list[str]:
+    """The texts of a text, of a list of them, or of an object as SQuAD and TriviaQA have them."""
+    parts = [given]
+    if isinstance(given, dict):
+        names = next((names for names in _OBJECTS if names[0] in given), ())
+        parts = [given[name] for name in names if name in given] or [None]
+    every = [one for part in parts for one in (part if isinstance(part, list) else [part])]
+    if not all(isinstance(one, str) for one in every):
+        raise TypeError(f"`{key}` is neither a text nor a list of texts")
+    return every
+
+
 def _support(row: Mapping[str, Any]) -> tuple[Passage, ...]:
     """The passages that the answer follows from, as the row marks them; empty where it does not."""
     if "paragraphs" in row:
-        return tuple(
-            _passage(str(one["title"]), str(one["paragraph_text"]))
-            for one in row["paragraphs"]
-            if one.get("is_supporting")
-        )
+        every = row["paragraphs"]
+        if not isinstance(every, list) or not all(isinstance(one, dict) for one in every):
+            raise TypeError("`paragraphs` is no list of objects")
+        marked = [one for one in every if one.get("is_supporting")]
+        return tuple(_passage(str(one["title"]), str(one["paragraph_text"])) for one in marked)
     if "context" not in row or "supporting_facts" not in row:
         return ()
-    wanted = {title for title, *_ in _pairs(row["supporting_facts"], ("sent_id",))}
-    context = _pairs(row["context"], ("sentences", "content"))
+    wanted = {title for title, _ in _pairs(row, "supporting_facts", ("sent_id",))}
+    context = _pairs(row, "context", ("sentences", "content"))
     return tuple(_passage(title, "".join(_spaced(texts))) for title, texts in context if title in wanted)
 
 
-def _pairs(value: Any, names: Sequence[str]) -> list[tuple[str, Any]]:
+def _pairs(row: Mapping[str, Any], key: str, names: Sequence[str]) -> list[tuple[str, Any]]:
     """(title, what belongs to it), of a list of pairs or of an object of two lists."""
+    value = row[key]
     if isinstance(value, dict):
         other = next((value[name] for name in names if name in value), None)
         if other is None:
             raise KeyError(f"`{'` or `'.join(names)}` beside `title`")
         return list(zip(map(str, value["title"]), other, strict=True))
+    if not isinstance(value, list) or not all(isinstance(one, list) and len(one) > 1 for one in value):
+        raise TypeError(f"`{key}` is no list of pairs")
     return [(str(one[0]), one[1]) for one in value]
 
 

@@ -1,7 +1,8 @@
 """Tasks as JSON lines, one a line, with what their judging needs: the file of `selfplay export RUN --format tasks`.
 
 A line holds the task, its seed, the source with the digest of its files, and the settings that decide what a right
-answer is. Ids are digests of a task's content, so a line that was changed is refused.
+answer is; other settings are refused, since a file may come from somebody else. A digest of settings, task and seed is
+in each line, so that one that was changed is refused; older files have none, and of them only the ids are checked.
 
 Not here: playing them (`measure`), rows for other tools (`games.code.swebench`).
 """
@@ -9,7 +10,7 @@ Not here: playing them (`measure`), rows for other tools (`games.code.swebench`)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +30,7 @@ SCHEMA = "selfplay.task/1"
 
 SETTINGS = ("run.game", "roles.proposer", "roles.solver", "play.temperature", "sandbox.timeout_seconds")
 """Settings that a line carries, beside all of the table `game`."""
+LINE_DIGEST = "line_digest"
 
 
 @record
@@ -76,9 +78,9 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """What a line holds, a task each, in their order; `config` and its digest are what they were made with."""
     own = {seed.id: seed for seed in seeds}
-    kept = {k: v for k, v in config.values().items() if k in SETTINGS or k.startswith("game.")}
+    kept = {k: v for k, v in config.values().items() if _is_carried(k)}
     for task in tasks:
-        yield {
+        row = {
             "schema": SCHEMA,
             "game": config.run.game,
             "source": source_in_words(config),
@@ -88,6 +90,7 @@ def rows(
             "task": asdict(task),
             "seed": asdict(own[task.seed_id]),
         }
+        yield {**row, LINE_DIGEST: _digest_of(row)}
 
 
 def read(path: Path) -> TaskFile:
@@ -106,11 +109,15 @@ def read(path: Path) -> TaskFile:
             continue
         place = f"{path}, line {number}"
         try:
-            found, task, seed = _row(json.loads(text))
+            row = json.loads(text)
+            found, task, seed = _row(row)
+            changed = LINE_DIGEST in row and row[LINE_DIGEST] != _digest_of(row)
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{place} is no task: {error}", hint=_HINT) from error
         if task.id != task_id(found.config_digest, game=task.game, key=task.key) or task.seed_id != seed.id:
             raise UserError(f"{place}: the task is not the one that its id was made of", hint=_HINT)
+        if changed:
+            raise UserError(f"{place} was changed since it was written", hint=_HINT)
         made = made or found
         for what in ("game", "source", "digest", "config_digest"):
             if getattr(found, what) != getattr(made, what):
@@ -137,13 +144,26 @@ _HINT = "write one: selfplay export RUN --format tasks --held-out --to FILE"
 def _row(row: Any) -> tuple[TaskFile, Task, Seed]:
     if not isinstance(row, dict) or row.get("schema") != SCHEMA:
         raise ValueError(f"its schema is not {SCHEMA}")
+    settings = dict(row["settings"])
+    if strange := [name for name in settings if not _is_carried(name)]:
+        raise ValueError(f"it sets `{strange[0]}`, which is not for a file of tasks to say")
     head = TaskFile(
         game=str(row["game"]),
         source=str(row["source"]),
         digest=row["digest"],
         config_digest=str(row["config_digest"]),
-        settings=dict(row["settings"]),
+        settings=settings,
         on=HeldOut(seeds=(), tasks=()),
     )
     # note: what it was minted from is a row of the run that made it, and of no other ledger.
     return head, Task(**{**row["task"], "parent_id": None}), Seed(**row["seed"])
+
+
+def _is_carried(name: str) -> bool:
+    """Is it a setting that a line carries?"""
+    return name in SETTINGS or name.startswith("game.")
+
+
+def _digest_of(row: Mapping[str, Any]) -> str:
+    """Of what a line says of its task, as JSON has it."""
+    return digest("line", row["settings"], row["task"], row["seed"])

@@ -138,6 +138,25 @@ def test_rows_of_swebench_that_were_exported(code_run: Path, project: Project) -
 
 
 @pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("[[1], 1", "json_testcases/gcd.json, line 2 is no JSON: "),
+        ("[" * 10_000, "json_testcases/gcd.json, line 2 is no JSON: "),
+        ("7", "json_testcases/gcd.json, line 2 is not a list of arguments and result"),
+        ("[[13, 13]]", "json_testcases/gcd.json, line 2 is not a list of arguments and result"),
+    ],
+    ids=["torn", "deep", "number", "alone"],
+)
+def test_a_program_whose_cases_cannot_be_read_is_left_out(tmp_path: Path, line: str, why: str) -> None:
+    path = quixbugs(tmp_path)
+    (path / "json_testcases" / "gcd.json").write_text(f"[[13, 13], 13]\n{line}\n")
+    [brought] = external.read(path, cache=tmp_path / "cache")
+    assert [plant.name for plant in brought.plants] == ["last"]
+    assert brought.left_out["gcd"].startswith(why)
+    assert not (Path(brought.source) / "python_testcases" / "test_gcd.py").exists()
+
+
+@pytest.mark.parametrize(
     ("row", "error"),
     [
         ({"instance_id": "django__django-1", "patch": "x"}, "row 1: django__django-1 has no `source` and `bug_patch`"),
