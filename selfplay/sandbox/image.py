@@ -263,7 +263,8 @@ def _ask_registry(name: str, *, say: Callable[[str], None]) -> None:
 def _pull(name: str) -> bool:
     # note: a client of its own, because the time-out of this call must not be the build's.
     api = connect(timeout_seconds=PULL_SECONDS)
-    repository, _, label = name.partition(":")
+    # note: a registry's port has a colon too, and a digest is no tag.
+    repository, label = docker.utils.parse_repository_tag(name)
     try:
         for line in api.pull(repository, tag=label or "latest", stream=True, decode=True):
             if "error" in line:
