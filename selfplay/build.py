@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from selfplay import ahead, loop, parts, samplers, saves
+from selfplay import ahead, loop, origins, parts, samplers, saves
 from selfplay.cluster.again import launched
 from selfplay.config import Config, diff, from_run
 from selfplay.control import Control
@@ -137,7 +137,7 @@ def _refuse_loss(folder: Path, ledger: Ledger) -> None:
         RunFailed: there is such a save.
     """
     last = ledger.last_closed_step()
-    for save in sorted((folder / saves.FOLDER).glob("step_*")):
+    for save in saves.of_steps(folder):
         if saves.step_of(save) > last and policy_version(save) is not None:
             raise RunFailed(
                 f"{folder / files.NAME} ends with step {last}, and {saves.FOLDER}/{save.name} was saved after it: "
@@ -278,6 +278,7 @@ async def assemble(
             ),
             torch_thread=torch_thread,
             warm_cache=parts.warm_cache(config, model),
+            origins=partial(origins.of, config, project, players),
         )
 
 

@@ -113,6 +113,8 @@ class Run:
     torch_thread: Executor
     """The one thread on which tensors are touched."""
     warm_cache: Path | None
+    origins: Callable[[], Mapping[str, str]] = dict
+    """What it plays with beside its settings (`selfplay.origins`), asked once the game has its seeds."""
     steer: Callable[[Settings], Settings] = _as_built
     """The settings of the next step, from those of the last one."""
 

@@ -301,7 +301,8 @@ def warm_cache(config: Config, model: Model) -> Path | None:
     """Where warmed weights of these settings lie; None where there is no warm-up or no cache is wanted.
 
     The key holds every setting that affects results, the origin of the weights, Python's version and the fingerprint,
-    which names the optimizer and the adapters' rank: fewer hits than possible, none of them wrong.
+    which names the optimizer and the adapters' rank: fewer hits than possible, none of them wrong. What the source and
+    the roles hold comes on top (`warmup`), once it is recorded.
     """
     if not config.warmup.steps or not config.warmup.cache:
         return None
@@ -313,7 +314,13 @@ def warm_cache(config: Config, model: Model) -> Path | None:
         # note: of a mix alone, so that what other runs warmed is found again.
         or (name == "run.shares" and value)
     }
-    settings = (config.learner.dtype, config.learner.token_budget, config.learner.max_grad_norm)
+    settings: tuple[object, ...] = (
+        config.learner.dtype,
+        config.learner.token_budget,
+        config.learner.max_grad_norm,
+    )
+    # note: of those that decay alone, so that what others warmed is found again.
+    settings += (config.learner.weight_decay,) if config.learner.weight_decay else ()
     # note: lessons are taken from its standard library too, or from its documentation.
     python = platform.python_version()
     key = digest("warm", values, settings, model.origin, model.trainer.fingerprint, python)

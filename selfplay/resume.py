@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from selfplay import credit, saves
+from selfplay import credit, origins, saves
 from selfplay.batches import batch_again
 from selfplay.errors import RunFailed
 from selfplay.events import Event
@@ -35,13 +35,15 @@ class Site(credit.Site, Protocol):
 
 
 async def seeds(run: Run) -> Sequence[Seed]:
-    """The seeds, recorded at the first launch and compared at every other.
+    """The seeds, recorded at the first launch and compared at every other, as is what they are made of.
 
     Raises:
+        UserError: the source or a role is another than when the run was started.
         RunFailed: the source gives other seeds than the run was started with.
     """
     run.observe(Event(kind="stage", stage="seeds", data={"waits_for": "the game's seeds", "total": None}))
     found = tuple(await run.game.seeds())
+    await origins.hold(run)
     recorded = run.ledger.seeds()
     if recorded and {s.id for s in recorded} != {s.id for s in found}:
         raise RunFailed(

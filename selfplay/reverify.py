@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from selfplay import parts
+from selfplay import origins, parts
 from selfplay.config import Config, from_run
 from selfplay.config.settings import affects_results
 from selfplay.errors import NotReady, UserError
@@ -131,6 +131,7 @@ async def _reverify(
 
     async with AsyncExitStack() as stack:
         game, _ = await parts.game(config, project, parts.roles(config, project), observe=observe, stack=stack)
+        await asyncio.to_thread(origins.refuse_source, reader, config, project)
         workers = asyncio.Semaphore(config.sandbox.workers or os.cpu_count() or 1)
         try:
             if tasks:

@@ -29,7 +29,7 @@ from selfplay.errors import RunFailed
 from selfplay.events import Event
 from selfplay.pools import unpaused
 from selfplay.stages import Interrupted, Played, attempt, propose
-from selfplay.types import Save, Update, record
+from selfplay.types import Save, Update, digest, record
 
 if TYPE_CHECKING:
     from selfplay.loop import Run
@@ -139,15 +139,21 @@ async def _finish(run: Run) -> None:
     """Start the play phase, keep the weights, and make their row the sign that the warm-up is over."""
     updates = run.ledger.updates("warmup")
     await run.on_torch(lambda: run.learner.start_phase("play"))
-    folder = run.warm_cache
+    cache = folder = _cache(run)
     if folder is None or (folder / RECORDS).exists():
         folder = run.folder / "weights" / "warmup"
     save = await run.on_torch(lambda: run.learner.save(folder, step=-1))
-    if folder == run.warm_cache:
+    if folder == cache:
         _write_records(folder, save, updates)
-    save = replace(save, path=str(folder if folder == run.warm_cache else folder.relative_to(run.folder)))
+    save = replace(save, path=str(folder if folder == cache else folder.relative_to(run.folder)))
     run.ledger.append_save(save)
     run.observe(Event(kind="save", data={"path": save.path, "phase": "warmup", "num_bytes": save.num_bytes}))
+
+
+def _cache(run: Run) -> Path | None:
+    """Where warmed weights lie of these settings, this source and these roles; None where no cache is wanted."""
+    place, origins = run.warm_cache, run.ledger.origins()
+    return place.with_name(digest("warm", place.name, origins)) if place and origins else place
 
 
 def _write_records(folder: Path, save: Save, updates: Sequence[Update]) -> None:
@@ -162,7 +168,7 @@ def _write_records(folder: Path, save: Save, updates: Sequence[Update]) -> None:
 
 async def _adopt(run: Run) -> bool:
     """Take warmed weights and their records from the cache, all or nothing; False where there are none."""
-    folder = run.warm_cache
+    folder = _cache(run)
     if folder is None or not (folder / RECORDS).exists():
         return False
     try:

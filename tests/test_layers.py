@@ -32,6 +32,7 @@ LOOP = {"loop", "stages", "batches", "warmup", "resume", "saves", "measures", "p
     "alarms",
     "watch",
     "reverify",
+    "origins",
     "evaluation",
     "choices",
     "credit",

@@ -94,6 +94,7 @@ def test_the_warm_cache_depends_on_what_the_weights_depend_on(
     assert key("learner.clip_high=0.3", "run.steps=99") == same
     assert key("warmup.lr=0.5") != same
     assert key("run.seed=1") != same
+    assert key("learner.weight_decay=0.1") != same
     assert key("warmup.cache=false") is None
     monkeypatch.setattr("platform.python_version", lambda: "3.11.99")
     assert key() != same, "another standard library has other lessons"

@@ -70,6 +70,7 @@ def teach(tmp_path: Path, toy_config: Callable[..., Config], project: Project) -
         check_every: int = 4,
         solve_rate: tuple[float, float] = (0.1, 0.6),
         cache: bool = False,
+        role: str | None = None,
         stop_after: int | None = None,
     ) -> list[Event]:
         config = toy_config(f"run.steps={steps}", "learner.lr=1e-3", "warmup.lr=1e-2")
@@ -94,6 +95,7 @@ def teach(tmp_path: Path, toy_config: Callable[..., Config], project: Project) -
                     game=Taught(built.game),
                     settings=replace(built.settings, warmup=plan),
                     warm_cache=tmp_path / "warm" if cache else None,
+                    origins=built.origins if role is None else lambda: {"role echo_solver": role},
                 )
                 try:
                     await loop.run(taught)
@@ -172,9 +174,16 @@ def test_warmed_weights_come_from_the_cache_with_their_records(
     assert one["updates"] == two["updates"]
 
 
+def test_what_was_taught_another_prompt_is_not_taken(tmp_path: Path, teach: Callable[..., list[Event]]) -> None:
+    for name, role in (("first", "1"), ("second", "2"), ("third", "1")):
+        events = teach(name, steps=0, updates=2, check_every=0, cache=True, role=role)
+        assert any("taken from the cache" in text for text in notes(events)) == (name == "third")
+    assert len(list(tmp_path.glob("*/model.safetensors"))) == 2
+
+
 def test_a_damaged_cache_is_dropped_and_made_again(tmp_path: Path, teach: Callable[..., list[Event]]) -> None:
     teach("first", steps=0, cache=True)
-    weights = tmp_path / "warm" / "model.safetensors"
+    (weights,) = tmp_path.glob("*/model.safetensors")
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)

@@ -1,7 +1,8 @@
 """`selfplay clean`: what runs and the cache take on the disk, and what of it can go.
 
 Covered: saves that nothing needs, damaged ones, older logs of runs; entries of the cache by age. Never touched: a
-ledger or a copy of one, settings, a run that a process holds, and whatever this version does not know.
+ledger or a copy of one, settings, a run that a process holds or whose ledger cannot be read, what a run of the project
+goes on from, and whatever this version does not know.
 
 Not here: sandboxes that were left behind (`selfplay sandbox reap`).
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,16 @@ import click
 
 from selfplay.cli import runs
 from selfplay.cli.session import Session, common, near
-from selfplay.errors import NotReady
+from selfplay.errors import NotReady, SelfplayError
 from selfplay.types import record
 
 DAYS = 30.0
 """Entries of the cache that were not touched for so long are old."""
+
+WARM, CORPORA = "warm", "corpora"
+"""Kinds in the cache of which something may not be made again."""
+MADE = "python-docs"
+"""The one corpus that is made where it is missing."""
 
 
 @record
@@ -39,6 +46,8 @@ class Item:
     """Seconds since anything in it was written."""
     why: str
     """Why it can go; empty where it stays."""
+    stays: str = ""
+    """Why it stays although it is old."""
 
 
 @click.command("clean", short_help="What takes disk space, and what of it can go.")
@@ -53,7 +62,9 @@ def command(session: Session, names: tuple[str, ...], *, cache: bool | None, day
     """Show what runs and the cache take by kind, and what can go: saves that nothing needs, old logs, old entries.
 
     Of a run's saves the newest and the best stay; a ledger is never removed, nor anything of a run that is being
-    played. What is taken from the cache is fetched or made again when it is needed.
+    played or whose record of its saves cannot be read. What is taken from the cache is fetched or made again when it
+    is needed. So corpora that were added stay, and warmed weights that a run of this project began with, as long as
+    its folder is there; runs elsewhere are not looked at.
 
     \b
     Examples:
@@ -63,19 +74,25 @@ def command(session: Session, names: tuple[str, ...], *, cache: bool | None, day
     """
     project = session.project
     folders = [runs.find_run(name, project=project) for name in names] if names else list(runs.all_runs(project))
-    items, held = [], []
+    items, held, unreadable = [], [], []
     for folder in folders:
-        found = _of_run(folder)
+        try:
+            found = _of_run(folder)
+        except SelfplayError as error:
+            unreadable.append({"name": folder.name, "kind": error.kind, "message": error.message})
+            continue
         items += found if found is not None else []
         held += [folder.name] if found is None else []
     if cache if cache is not None else not names:
-        items += _of_cache(days)
+        items += _of_cache(days, dict.fromkeys((*folders, *runs.all_runs(project))))
     doomed = [item for item in items if item.why]
     removed = [item for folder in (*folders, None) for item in _removed(doomed, folder)] if yes else []
     if session.json:
-        session.answer("clean", _data(items, removed, held))
+        session.answer("clean", {**_data(items, removed, held), "unreadable": unreadable})
         return 0
     _print(session, items, held=held, removed=removed, yes=yes)
+    for row in unreadable:
+        session.say(f"{row['name']}: {row['message']}; it is left as it is")
     return 0
 
 
@@ -136,17 +153,49 @@ def _saves(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, ""
 
 
-def _of_cache(days: float) -> list[Item]:
-    """Every entry of the cache, one below a kind's folder."""
+def _of_cache(days: float, folders: Iterable[Path]) -> list[Item]:
+    """Every entry of the cache, one below a kind's folder; what the runs in `folders` need of it stays."""
     from selfplay.cache import cache_folder
 
+    begun, unread = _begun(folders)
     now, found = time.time(), []
     for kind in sorted(path for path in cache_folder().glob("*") if path.is_dir() and not path.is_symlink()):
         for path in sorted(kind.iterdir()):
             item = _item("cache", kind.name, path, now, "")
-            old = item.age > days * 86_400
-            found.append(_item("cache", kind.name, path, now, f"not touched for {days:g} days") if old else item)
+            if item.age > days * 86_400:
+                stays = _stays(path, begun, unread)
+                why = "" if stays else f"not touched for {days:g} days"
+                item = replace(item, why=why, stays=stays)
+            found.append(item)
     return found
+
+
+def _begun(folders: Iterable[Path]) -> tuple[Mapping[Path, str], Sequence[str]]:
+    """Save -> a run that recorded it, and the names of the runs whose ledgers cannot be read."""
+    from selfplay.ledger import Ledger
+
+    begun: dict[Path, str] = {}
+    unread = []
+    for folder in folders:
+        try:
+            with Ledger.read(folder) as reader:
+                begun |= {(folder / save.path).resolve(): folder.name for save in reader.saves()}
+        except SelfplayError:
+            unread.append(folder.name)
+    return begun, unread
+
+
+def _stays(path: Path, begun: Mapping[Path, str], unread: Sequence[str]) -> str:
+    """Why an old entry of the cache stays; empty where it can go."""
+    if path.parent.name == CORPORA and path.stem != MADE:
+        return "it was added, and nothing makes it again"
+    own = path.resolve()
+    run = next((name for save, name in begun.items() if save.is_relative_to(own)), None)
+    if run is not None:
+        return f"run `{run}` began with it"
+    if unread and path.parent.name == WARM:
+        return f"run `{unread[0]}`, which cannot be read, may have begun with it"
+    return ""
 
 
 def _item(where: str, kind: str, path: Path, now: float, why: str) -> Item:
@@ -209,6 +258,7 @@ def _data(items: Sequence[Item], removed: Sequence[Item], held: Sequence[str]) -
         "removed": [str(one.path) for one in removed],
         "num_bytes_removed": sum(one.num_bytes for one in removed),
         "held": list(held),
+        "stay": [{"path": str(one.path), "why": one.stays} for one in items if one.stays],
     }
 
 
@@ -240,6 +290,9 @@ def _print(session: Session, items: Sequence[Item], *, held: Sequence[str], remo
         console.print(Text(f"{size(item.num_bytes):>9}  {near(item.path)}  ({item.why}, {duration(item.age)} old)"))
     for name in held:
         session.say(f"{name}: it is being played, so it is left as it is")
+    for item in items:
+        if item.stays:
+            session.say(f"{near(item.path)}: {item.stays}, so it stays")
     total = sum(item.num_bytes for item in doomed)
     if yes:
         session.say(f"removed {plural(len(removed), 'entry').replace('entrys', 'entries')}, {size(total)}")

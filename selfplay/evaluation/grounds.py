@@ -16,6 +16,8 @@ from selfplay.evaluation import written
 from selfplay.evaluation.stints import HeldOut, held_out_of, in_order
 from selfplay.games import kept_back
 from selfplay.ledger import Ledger, held_out
+from selfplay.mix import games_of
+from selfplay.origins import refuse_source
 from selfplay.project import Project
 from selfplay.types import Role, record
 
@@ -50,11 +52,12 @@ def on_run(folder: Path, *, count: int | None, sandbox: str | None, project: Pro
 
     Raises:
         NotFound: there is no run.
-        UserError: no seed of it is held out, or `config.toml` is not the run's any more.
+        UserError: no seed of it is held out, or `config.toml` or the source is not the run's any more.
     """
     config, digest = config_of(folder, sandbox=sandbox, project=project)
     wanted = count or config.eval.tasks
     with Ledger.read(folder) as reader:
+        refuse_source(reader, config, project)
         seeds = kept_back(reader.seeds())
         made = in_order(reader.ask(held_out.tasks), seeds) if wanted <= config.eval.tasks else ()
     if not seeds:
@@ -96,10 +99,11 @@ def on_file(path: Path, *, run: Config | None, count: int | None, sandbox: str |
 
     Raises:
         NotFound: there is no such file.
-        UserError: it holds no task, or tasks of another game or source than the run's, or of files that changed.
+        UserError: it holds no task, or tasks of another game or source than the run's, or of files that changed; or
+            it names a module that nobody here has named.
     """
     found = files.read(path)
-    config = run.model_copy(update={"sandbox": _sandbox(run, sandbox)}) if run else _own(found, sandbox, project)
+    config = run.model_copy(update={"sandbox": _sandbox(run, sandbox)}) if run else _own(found, path, sandbox, project)
     for what, theirs, ours in (
         ("game", found.game, config.run.game),
         ("source", found.source, files.source_in_words(config)),
@@ -130,13 +134,22 @@ def on_file(path: Path, *, run: Config | None, count: int | None, sandbox: str |
     )
 
 
-def _own(found: files.TaskFile, sandbox: str | None, project: Project) -> Config:
+def _own(found: files.TaskFile, path: Path, sandbox: str | None, project: Project) -> Config:
     """A configuration of the settings that the file carries."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tasks.toml"
-        path.write_text("", encoding="utf-8")
+        empty = Path(folder) / "tasks.toml"
+        empty.write_text("", encoding="utf-8")
         sets = [f"{name}={toml_value(value)}" for name, value in found.settings.items() if value is not None]
-        return load(str(path), project=project, sets=[*sets, *_sets(sandbox)], environ={})
+        config = load(str(empty), project=project, sets=[*sets, *_sets(sandbox)], environ={})
+        ours = load(str(empty), project=project, environ={})
+    # note: a file may come from somebody else, and to open a game of one's own is to run its module.
+    if strange := [name for name in games_of(config) if ":" in name and name not in games_of(ours)]:
+        raise UserError(
+            f"the tasks in {path} are of the module `{strange[0]}`, which nobody here has named",
+            hint=f"if it is yours, write in selfplay.toml, under [run]: game = {toml_value(config.run.game)}; "
+            f"or evaluate a run that plays it: selfplay eval RUN --on {path}",
+        )
+    return config
 
 
 def _sets(sandbox: str | None) -> list[str]:

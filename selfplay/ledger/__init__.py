@@ -168,6 +168,10 @@ class Ledger(Reader):
         """Record a line of `control.jsonl` that was acted on."""
         return self._writer.submit([rows.control(action=action, arguments=arguments)])
 
+    def append_origins(self, origins: Mapping[str, str]) -> Future[None]:
+        """Record what the run plays with: name -> digest; what is recorded stays."""
+        return self._writer.submit([rows.origin(name, digest) for name, digest in origins.items()])
+
     def record_update(self, update: Update) -> Future[None]:
         """Append an update of the warm-up; a step's update is committed by `close_step`.
 

@@ -106,12 +106,15 @@ def pack(blob: Blob, *, heads: Heads) -> tuple[Dtype, str, bytes]:
     return blob.dtype, "raw", blob.raw
 
 
-def unpack(dtype: Dtype, codec: str, data: bytes | None) -> Blob:
+def unpack(dtype: Dtype | None, codec: str, data: bytes | None) -> Blob:
     """The inverse of `pack`; pruned data is empty.
 
     Raises:
         zlib.error: the data is damaged.
+        ValueError: the row that it should come from is not there, of which every column is None.
     """
+    if dtype is None:
+        raise ValueError("a blob is missing")
     if data is None:
         return Blob(dtype, b"")
     return Blob(dtype, zlib.decompress(data) if codec == "zlib" else data)

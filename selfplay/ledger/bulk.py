@@ -12,6 +12,7 @@ from typing import Any
 from selfplay.ledger import unpack
 from selfplay.ledger.blobs import Blob
 from selfplay.ledger.blobs import unpack as unpack_blob
+from selfplay.ledger.damage import decoding
 from selfplay.ledger.rows import BLOB_COLUMNS
 from selfplay.types import Group, Trajectory, Update
 
@@ -69,6 +70,7 @@ def _with_blobs(table: str, which: str, order: str) -> str:
     return f"SELECT t.*, {', '.join(columns)} FROM {table} t {' '.join(joins)} WHERE {which} ORDER BY {order}"
 
 
+@decoding("a blob")
 def _packed(table: str, row: sqlite3.Row) -> dict[str, Blob | None]:
     return {
         name: None

@@ -5,7 +5,7 @@ run that is being played may be checked, and a damaged page spoils only the chec
 
     file         SQLite's own structure
     references   foreign keys
-    json         every JSON column is JSON
+    json         every JSON column is JSON of its kind, and every text is text
     ids          ids of trajectories, tasks and groups, computed again from what they are digests of
     turns        lengths and blobs: a conversation is its turns end to end, each the prefix of the next
     choices      positions in a row, subjects that exist, nothing held out played to learn from, children decided
@@ -28,14 +28,18 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from selfplay.ledger import blobs, check_learning, files, held_out, tally
+from selfplay.ledger import blobs, check_learning, files, held_out, tally, unpack
+from selfplay.ledger.damage import Damaged
 from selfplay.ledger.fifth import ATTEMPT
 from selfplay.ledger.found import MOST, Check, Checked, Found, one, timed
 from selfplay.ledger.records import Tally
 from selfplay.ledger.rows import COLUMNS, JSON_COLUMNS
-from selfplay.types import digest, play_id, task_id
+from selfplay.types import Stop, digest, play_id, task_id
 
 _FLOATS = {"float32": 4, "float64": 8}
+
+STOPS = frozenset(Stop)
+"""How a trajectory may end."""
 
 
 def checks(folder: Path) -> Iterator[Checked]:
@@ -63,30 +67,38 @@ def _references(connection: sqlite3.Connection, found: Found) -> None:
 
 
 def _json(connection: sqlite3.Connection, found: Found) -> None:
-    places = [("runs", "config")] + [(t, c) for t, columns in COLUMNS.items() for c in columns if c in JSON_COLUMNS]
-    for table, column in places:
-        bad = one(connection, f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND NOT json_valid({column})")
-        found.unless(not bad, f"{bad} rows of {table} have a {column} that is no JSON")
-    found.count = len(places)
+    for table, columns in {"runs": ("config",), **COLUMNS}.items():
+        bad = dict.fromkeys((column for column in columns if column in JSON_COLUMNS), 0)
+        found.count += len(bad)
+        # note: all columns are asked for, since reading a text that is no UTF-8 fails.
+        for row in connection.execute(f"SELECT * FROM {table}"):
+            for column in bad:
+                try:
+                    unpack.json_of(row, column)
+                except Damaged:
+                    bad[column] += 1
+        for column, num in bad.items():
+            found.unless(not num, f"{num} rows of {table} have a {column} that is no JSON of its kind")
 
 
-def places(connection: sqlite3.Connection, found: Found, *, where: str = "1", given: tuple[int, ...] = ()) -> None:
-    """The trajectories where `where` holds have the ids of their places."""
-    (config,) = connection.execute("SELECT config_digest FROM runs").fetchone()
-    sql = f"SELECT id, step, stage, role, subject_id, position, attempt FROM trajectories WHERE {where}"
-    for own, step, stage, role, subject, index, attempt in connection.execute(sql, given):
-        found.count += 1
-        place = {"step": step, "stage": stage, "role": role, "subject_id": subject, "index": index}
-        found.unless(own == play_id(config, **place, attempt=attempt), f"trajectory {own} has another place's id")
+def own_id(table: str, row: sqlite3.Row, *, config: str) -> str:
+    """The id that a row of `trajectories` or `tasks` must have in a run of that configuration's digest."""
+    if table == "tasks":
+        return task_id(config, game=row["game"], key=row["key"])
+    place = {name: row[name] for name in ("step", "stage", "role", "subject_id", "attempt")}
+    return play_id(config, **place, index=row["position"])
 
 
 def _ids(connection: sqlite3.Connection, found: Found) -> None:
-    places(connection, found)
     ((config, game),) = connection.execute("SELECT config_digest, game FROM runs")
-    sql = "SELECT id, game, key FROM tasks"
-    for own, of_game, key in connection.execute(sql):
+    for row in connection.execute("SELECT id, step, stage, role, subject_id, position, attempt FROM trajectories"):
         found.count += 1
-        found.unless(own == task_id(config, game=of_game, key=key), f"task {own} has another task's id")
+        same = row["id"] == own_id("trajectories", row, config=config)
+        found.unless(same, f"trajectory {row['id']} has another place's id")
+    for row in connection.execute("SELECT id, game, key FROM tasks"):
+        found.count += 1
+        own, of_game = row["id"], row["game"]
+        found.unless(own == own_id("tasks", row, config=config), f"task {own} has another task's id")
         # note: a run of several games names them with a plus between.
         found.unless(of_game in game.split("+"), f"task {own} is of game {of_game}, and the run of {game}")
     sql = (
@@ -117,13 +129,21 @@ def conversations(
     connection: sqlite3.Connection, found: Found, *, closed: int, where: str = "1", given: tuple[int, ...] = ()
 ) -> None:
     """The trajectories where `where` holds (of `t`): turns, lengths, blobs. Steps up to `closed` may be pruned."""
-    for row in connection.execute(f"{_PLAYS} WHERE {where}", given):
+    for own, problem in broken(connection, where=where, given=given, closed=closed):
         found.count += 1
+        found.unless(problem is None, f"trajectory {own}: {problem}")
+
+
+def broken(
+    connection: sqlite3.Connection, *, closed: int, where: str, given: tuple[int, ...] = ()
+) -> Iterator[tuple[str, str | None]]:
+    """(id, what is wrong with it or None) of each of those."""
+    for row in connection.execute(f"{_PLAYS} WHERE {where}", given):
         try:
             problem = _conversation(connection, row, closed=closed)
-        except (zlib.error, ValueError) as error:
+        except (zlib.error, ValueError, KeyError) as error:
             problem = f"its blobs are damaged ({error})"
-        found.unless(problem is None, f"trajectory {row['id']}: {problem}")
+        yield row["id"], problem
 
 
 def _conversation(connection: sqlite3.Connection, row: sqlite3.Row, *, closed: int) -> str | None:
@@ -132,6 +152,8 @@ def _conversation(connection: sqlite3.Connection, row: sqlite3.Row, *, closed: i
     turns = list(connection.execute(sql, (row["id"],)))
     if [turn["position"] for turn in turns] != list(range(row["num_turns"])):
         return f"{len(turns)} turns are there, and it has {row['num_turns']}"
+    if row["stop"] not in STOPS:
+        return f"it stopped by {row['stop']}, which is no way to end"
     if (row["fault"] is not None) != (row["stop"] == "fault"):
         return f"it stopped by {row['stop']}, which does not fit its fault"
     # note: an endpoint may not say them: none are recorded then, and `learner.refuse` keeps the turn out of updates.

@@ -18,12 +18,16 @@ import sqlite3
 from typing import Any
 
 from selfplay.ledger import blobs
+from selfplay.ledger.damage import decoding
 from selfplay.ledger.rows import BLOB_COLUMNS, COLUMNS, JSON_COLUMNS, KEYS
 from selfplay.ledger.schema import CLOCK_COLUMNS, CLOCK_KEYS
 
-LEFT_OUT = frozenset({"launches", "launch_ends", "faults", "alarms", "control", "saves"})
-"""Saves follow `run.steps`, `run.save_every` and interruptions; the weights themselves are compared in `updates`."""
+LEFT_OUT = frozenset({"launches", "launch_ends", "faults", "alarms", "control", "saves", "origins"})
+"""Saves follow `run.steps`, `run.save_every` and interruptions; the weights themselves are compared in `updates`. What
+origins say shows in what was played."""
 
+RUN = ("config_digest", "seed", "game", "min(schema_version, 5)")
+"""Of the run's own row. Nothing that is compared has changed since schema 5: runs of it and later ones may be equal."""
 
 LOGPROBS = {"trajectories": "logprobs", "updates": "old_logprobs"}
 """Table -> its column that is pruned."""
@@ -34,7 +38,7 @@ def digests(connection: sqlite3.Connection, *, logprobs_from: int = 0) -> dict[s
 
     Log-probabilities of steps before `logprobs_from` are left out.
     """
-    found = {"runs": _digest(connection, "runs", ("config_digest", "seed", "game", "schema_version"), ("id",))}
+    found = {"runs": _digest(connection, "runs", RUN, ("id",))}
     for table, columns in COLUMNS.items():
         if table not in LEFT_OUT:
             compared = tuple(column for column in columns if column not in CLOCK_COLUMNS)
@@ -42,6 +46,7 @@ def digests(connection: sqlite3.Connection, *, logprobs_from: int = 0) -> dict[s
     return found
 
 
+@decoding("a row")
 def _digest(
     connection: sqlite3.Connection,
     table: str,

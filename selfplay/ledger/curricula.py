@@ -9,11 +9,11 @@ Not here: what follows from the answers (`selfplay.curriculum`), any other quest
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from selfplay.ledger import unpack
 from selfplay.ledger.bulk import Ask
 from selfplay.ledger.fifth import ATTEMPT
 from selfplay.types import Stop, record
@@ -89,7 +89,7 @@ class CurriculumQueries:
                 played.setdefault((row["task"], row["role"]), []).append(row)
             first = min((row["step"] for row in tasks.values()), default=since)
             hinted = {(row["step"], row["subject_id"]) for row in ask(_HINTED, first, before)}
-        known = (_known(tasks[task], role, rows, hinted) for (task, role), rows in played.items() if task in tasks)
+            known = [_known(tasks[task], role, rows, hinted) for (task, role), rows in played.items() if task in tasks]
         return tuple(sorted(known, key=lambda task: (task.step, task.id, task.role)))
 
     def proposals(self, *, since: int, before: int) -> dict[str, Proposed]:
@@ -135,7 +135,7 @@ def _by_ids(ask: Ask, sql: str, ids: Iterable[str], *given: object) -> Iterator[
 
 
 def _known(task: sqlite3.Row, role: str, rows: Sequence[sqlite3.Row], hinted: set[tuple[int, str]]) -> KnownTask:
-    terms = json.loads(task["terms"]) if task["terms"] else {}
+    terms = unpack.json_of(task, "terms") or {}
     plays = (
         Played(
             step=row["step"],

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from selfplay import __version__
 from selfplay.errors import NotFound, NotReady, RunFailed, SelfplayError, UserError
 from selfplay.ledger import rows, schema
+from selfplay.ledger.damage import said
 from selfplay.ledger.lock import LOCAL
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def _rescue(path: Path) -> str:
     )
 
 
-def translate(error: sqlite3.Error, path: Path) -> SelfplayError:
-    """What a person is told about a failure of SQLite on `path`."""
+def translate(error: Exception, path: Path) -> SelfplayError:
+    """What a person is told about a failure of SQLite on `path`, or about what cannot be decoded there."""
     extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     code = extended & 0xFF
     if extended in _NO_LOCKS:
@@ -64,19 +65,20 @@ def translate(error: sqlite3.Error, path: Path) -> SelfplayError:
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return NotReady(f"cannot open {path} ({error})", hint="look at its owner and permissions")
     if code in _DAMAGED:
-        return RunFailed(f"{path} is damaged ({error})", hint=_rescue(path))
+        return RunFailed(f"{path} is damaged ({said(error)})", hint=_rescue(path))
     return RunFailed(f"{path}: {error}", hint="nothing was changed by the refused call")
 
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors inside become errors for a person."""
+    """SQLite's errors inside, and what cannot be decoded there, become errors for a person."""
     try:
         yield
     except sqlite3.ProgrammingError:
         # note: a closed connection or wrong SQL is the engine's fault, not the file's.
         raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # note: what SQLite says of a damaged schema quotes it, and may be no text.
         raise translate(error, path) from error
 
 

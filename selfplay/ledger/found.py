@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from selfplay.errors import RunFailed
+from selfplay.ledger.damage import said
 from selfplay.types import record
 
 MOST = 5
@@ -66,7 +68,9 @@ def timed(name: str, what: str, check: Callable[[Found], None]) -> Checked:
     try:
         check(found)
     except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError) as error:
-        found.problem(f"the file is damaged: {error}")
+        found.problem(f"the file is damaged: {said(error)}")
+    except RunFailed as error:
+        found.problem(error.message)
     return Checked(
         name=name,
         what=what,

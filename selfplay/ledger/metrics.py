@@ -5,9 +5,9 @@ Not here: what they mean (`learner.tally`, `probe`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+from selfplay.ledger import unpack
 from selfplay.ledger.bulk import Ask
 
 _PLAYED = "SELECT step, metrics FROM updates WHERE phase = 'play' AND step > ? ORDER BY step"
@@ -15,4 +15,4 @@ _PLAYED = "SELECT step, metrics FROM updates WHERE phase = 'play' AND step > ? O
 
 def played(ask: Ask, after: int) -> dict[int, Mapping[str, float]]:
     """Step -> the metrics of its update, for the closed steps above `after`."""
-    return {row["step"]: json.loads(row["metrics"]) for row in ask(_PLAYED, after)}
+    return {row["step"]: unpack.json_of(row, "metrics") for row in ask(_PLAYED, after)}

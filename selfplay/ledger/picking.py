@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from selfplay.ledger import blobs
 from selfplay.ledger.bulk import Ask
+from selfplay.ledger.damage import decoding
 from selfplay.types import record
 
 
@@ -58,8 +59,9 @@ def learnt_from(ask: Ask, step: int) -> frozenset[str] | None:
     rows = ask(_LEARNT_FROM, step)
     if not rows:
         return None
-    packed = blobs.unpack(rows[0]["dtype"], rows[0]["codec"], rows[0]["data"])
-    return frozenset(json.loads(blobs.text_of(packed)))
+    with decoding("the ids of what an update learnt from"):
+        packed = blobs.unpack(rows[0]["dtype"], rows[0]["codec"], rows[0]["data"])
+        return frozenset(json.loads(blobs.text_of(packed)))
 
 
 def by_advantage(ask: Ask, steps: Sequence[int], *, best: bool, limit: int) -> tuple[Ranked, ...]:

@@ -9,19 +9,18 @@ Not here: writing (`writer.py`), comparing two runs (`compare.py`), deciding any
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 import threading
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from selfplay.errors import NotFound, RunFailed
+from selfplay.errors import NotFound
 from selfplay.ledger import bulk, compare, files, history, tally, unpack
 from selfplay.ledger.bulk import Ask
 from selfplay.ledger.curricula import CurriculumQueries
+from selfplay.ledger.damage import Damaged, decoding
 from selfplay.ledger.records import AlarmRow, ControlRow, FaultRow, Launch, ParentRow, RunRow, Status, StepRow
 from selfplay.types import (
     Choice,
@@ -77,14 +76,18 @@ class Reader(CurriculumQueries):
 
     def run_row(self) -> RunRow:
         """What the run is."""
-        (row,) = self._rows("SELECT * FROM runs")
-        same = ("config_digest", "seed", "game", "schema_version", "engine_version", "at")
-        return RunRow(**{name: row[name] for name in same}, config=json.loads(row["config"]))
+        found = self._one(unpack.run_of, "SELECT * FROM runs")
+        if found is None:
+            raise files.translate(Damaged("it has no run"), self.folder / files.NAME)
+        return found
+
+    def origins(self) -> dict[str, str]:
+        """What it plays with beside its settings, `source` or `role NAME` -> digest; empty before its first launch."""
+        return {row["name"]: row["digest"] for row in self._rows("SELECT name, digest FROM origins ORDER BY name")}
 
     def parent_row(self) -> ParentRow | None:
         """Where the run was forked from; None where it was not."""
-        rows = self._rows("SELECT * FROM parents")
-        return unpack.parent_of(rows[0]) if rows else None
+        return self._one(unpack.parent_of, "SELECT * FROM parents")
 
     def parent(self) -> Reader | None:
         """The run that this one was forked from, open for reading; None where there is none, or none any more."""
@@ -100,7 +103,7 @@ class Reader(CurriculumQueries):
 
     def launches(self) -> tuple[Launch, ...]:
         """Each process that held the run, oldest first."""
-        return tuple(_launch(row) for row in self._rows(_LAUNCHES + " ORDER BY l.id"))
+        return self._all(unpack.launch_of, _LAUNCHES + " ORDER BY l.id")
 
     def status(self) -> Status:
         """One screen's worth; its cost hardly grows with the run."""
@@ -113,9 +116,9 @@ class Reader(CurriculumQueries):
             return Status(
                 run=run,
                 last_closed_step=last,
-                closed=tally.load(closed[0]["totals"]) if closed else {},
+                closed=unpack.json_of(closed[0], "totals") if closed else {},
                 open=tally.after_step(self._connection, last),
-                last_step=_step(closed[0]) if closed else None,
+                last_step=unpack.step_of(closed[0]) if closed else None,
                 num_seeds=_counts(ask("SELECT split AS name, count(*) AS num FROM seeds GROUP BY split")),
                 num_tasks=ask(_NUM_TASKS)[0]["num"],
                 num_updates={
@@ -125,7 +128,7 @@ class Reader(CurriculumQueries):
                 num_alarms=_counts(ask("SELECT level AS name, count(*) AS num FROM alarms GROUP BY level")),
                 policy_version=ask(_POLICY_VERSION)[0]["version"],
                 last_seen=max(value for value in ask(f"SELECT {', '.join(newest)}")[0] if value is not None),
-                launch=_launch(launches[0]) if launches else None,
+                launch=unpack.launch_of(launches[0]) if launches else None,
                 parent=unpack.parent_of(parents[0]) if (parents := ask("SELECT * FROM parents")) else None,
             )
 
@@ -140,32 +143,29 @@ class Reader(CurriculumQueries):
 
     def seeds(self) -> tuple[Seed, ...]:
         """Every seed, in the order in which the game gave them."""
-        return tuple(unpack.seed_of(row) for row in self._rows("SELECT * FROM seeds ORDER BY rowid"))
+        return self._all(unpack.seed_of, "SELECT * FROM seeds ORDER BY rowid")
 
     def seed(self, seed_id: str) -> Seed | None:
         """The seed of that id."""
-        rows = self._rows("SELECT * FROM seeds WHERE id = ?", seed_id)
-        return unpack.seed_of(rows[0]) if rows else None
+        return self._one(unpack.seed_of, "SELECT * FROM seeds WHERE id = ?", seed_id)
 
     def choices(self, step: int) -> tuple[Choice, ...]:
         """The choices of a step, by index."""
-        rows = self._rows("SELECT * FROM choices WHERE step = ? ORDER BY position", step)
-        return tuple(unpack.choice_of(row) for row in rows)
+        return self._all(unpack.choice_of, "SELECT * FROM choices WHERE step = ? ORDER BY position", step)
 
     def task(self, task_id: str) -> Task | None:
         """The task of that id."""
-        rows = self._rows("SELECT * FROM tasks WHERE id = ?", task_id)
-        return unpack.task_of(rows[0]) if rows else None
+        return self._one(unpack.task_of, "SELECT * FROM tasks WHERE id = ?", task_id)
 
     def find_task(self, key: str) -> Task | None:
         """The task of that key: its id is a digest of the run's configuration, the game and the key."""
-        (row,) = self._rows("SELECT config_digest, game FROM runs")
-        ids = (task_id(row["config_digest"], game=game, key=key) for game in row["game"].split("+"))
+        run = self.run_row()
+        ids = (task_id(run.config_digest, game=game, key=key) for game in run.game.split("+"))
         return next((task for task in map(self.task, ids) if task is not None), None)
 
     def tasks(self, step: int) -> tuple[Task, ...]:
         """The tasks that a step minted, by id."""
-        return tuple(unpack.task_of(row) for row in self._rows("SELECT * FROM tasks WHERE step = ? ORDER BY id", step))
+        return self._all(unpack.task_of, "SELECT * FROM tasks WHERE step = ? ORDER BY id", step)
 
     # What was played.
 
@@ -213,13 +213,14 @@ class Reader(CurriculumQueries):
             "SELECT v.* FROM trajectories t CROSS JOIN verdicts v ON v.trajectory_id = t.id "
             "WHERE t.step = ? AND t.stage = ? AND v.stage = ? ORDER BY t.role, t.subject_id, t.position, t.attempt"
         )
-        return {row["trajectory_id"]: unpack.verdict_of(row) for row in self._rows(sql, step, stage, verdict_stage)}
+        found = self._all(unpack.verdict_of, sql, step, stage, verdict_stage)
+        return {verdict.trajectory_id: verdict for verdict in found}
 
     def verdicts_of(self, trajectory_id: str) -> tuple[Verdict, ...]:
         """What was decided about one trajectory: judge, then mint (of a proposal, or for its child), then grade."""
         order = "stage = 'grade', stage = 'mint'"
-        rows = self._rows(f"SELECT * FROM verdicts WHERE trajectory_id = ? ORDER BY {order}", trajectory_id)
-        return tuple(unpack.verdict_of(row) for row in rows)
+        sql = f"SELECT * FROM verdicts WHERE trajectory_id = ? ORDER BY {order}"
+        return self._all(unpack.verdict_of, sql, trajectory_id)
 
     def faults(self) -> tuple[FaultRow, ...]:
         """Everything that was retried, oldest first."""
@@ -242,10 +243,7 @@ class Reader(CurriculumQueries):
 
     def control(self) -> tuple[ControlRow, ...]:
         """Every line of `control.jsonl` that was acted on, oldest first."""
-        return tuple(
-            ControlRow(action=row["action"], arguments=json.loads(row["arguments"]), at=row["at"])
-            for row in self._rows("SELECT * FROM control ORDER BY id")
-        )
+        return self._all(unpack.control_of, "SELECT * FROM control ORDER BY id")
 
     # What was learnt.
 
@@ -285,7 +283,7 @@ class Reader(CurriculumQueries):
 
     def saves(self) -> tuple[Save, ...]:
         """Every save that was recorded, oldest first; its folder may be gone since."""
-        return tuple(unpack.save_of(row) for row in self._rows("SELECT * FROM saves ORDER BY id"))
+        return self._all(unpack.save_of, "SELECT * FROM saves ORDER BY id")
 
     def last_closed_step(self) -> int:
         """-1 where none is closed."""
@@ -297,7 +295,7 @@ class Reader(CurriculumQueries):
 
     def step_rows(self, *, after: int = -1) -> tuple[StepRow, ...]:
         """Every closed step above `after`, in order."""
-        return tuple(_step(row) for row in self._rows(_STEPS + " WHERE step > ? ORDER BY step", after))
+        return self._all(unpack.step_of, _STEPS + " WHERE step > ? ORDER BY step", after)
 
     # The whole.
 
@@ -334,19 +332,26 @@ class Reader(CurriculumQueries):
     def _snapshot(self) -> Iterator[Ask]:
         """One read transaction: every question inside sees the same rows."""
         self._before_read()
-        path = self.folder / files.NAME
-        with self._mutex, files.translated(path):
+        with self._mutex, files.translated(self.folder / files.NAME):
             self._connection.execute("BEGIN")
             try:
                 yield lambda sql, *given: self._connection.execute(sql, given).fetchall()
-            except zlib.error as error:
-                raise RunFailed(f"{path} is damaged ({error})", hint="restore a copy of it") from error
             finally:
                 self._connection.execute("ROLLBACK")
 
     def _rows(self, sql: str, *given: Any) -> list[sqlite3.Row]:
         with self._snapshot() as ask:
             return ask(sql, *given)
+
+    def _all(self, decode: Callable[[sqlite3.Row], T], sql: str, *given: Any) -> tuple[T, ...]:
+        """What `decode` makes of each row."""
+        rows = self._rows(sql, *given)
+        with files.translated(self.folder / files.NAME), decoding("a row"):
+            return tuple(map(decode, rows))
+
+    def _one(self, decode: Callable[[sqlite3.Row], T], sql: str, *given: Any) -> T | None:
+        """What it makes of the first row; None where there is none."""
+        return next(iter(self._all(decode, sql, *given)), None)
 
     def _trajectories(self, which: str, *given: Any) -> tuple[Trajectory, ...]:
         return self.ask(lambda ask: bulk.trajectories(ask, which, *given))
@@ -375,20 +380,3 @@ _TIMED = ("runs", "launches", "choices", "trajectories", "verdicts", "updates", 
 
 def _counts(rows: Iterable[sqlite3.Row]) -> dict[str, int]:
     return {row["name"]: row["num"] for row in rows}
-
-
-def _launch(row: sqlite3.Row) -> Launch:
-    same = ("id", "pid", "host", "engine_version", "ended_at", "how")
-    return Launch(**{name: row[name] for name in same}, started_at=row["at"])
-
-
-def _step(row: sqlite3.Row) -> StepRow:
-    numbers: dict[str, Mapping[str, float]] = {name: json.loads(row[name]) for name in ("stage_seconds", "counts")}
-    return StepRow(
-        step=row["step"],
-        opened_at=row["opened_at"],
-        closed_at=row["at"],
-        stage_seconds=numbers["stage_seconds"],
-        counts=numbers["counts"],
-        tallies=tally.load(row["tallies"]),
-    )

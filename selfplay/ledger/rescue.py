@@ -1,9 +1,10 @@
 """What is whole of a damaged ledger, in a new one: up to the last step of which nothing is missing.
 
-A damaged page ends a scan, so every table is read from both ends, each time as far as it goes. Rows are
-then dropped until what is left is whole: a step counts where its row, its update, its groups, its
-choices and every one of its trajectories are there, decode, and give the tallies that were recorded as
-it closed. What comes after the first step that does not is left out: it is owed, and will be played again.
+A damaged page ends a scan, so every table is read from both ends, each time as far as it goes; a row
+that does not decode is as one that is not there. Rows are then dropped until what is left is whole: a step
+counts where its row, its update, its groups, its choices and every one of its trajectories are there, decode,
+and give the tallies that were recorded as it closed. What comes after the first step that does not is left
+out: it is owed, and will be played again. What `selfplay check` would not accept in the end is not given out.
 
 Not here: weights (`selfplay.salvage`), the damaged file, which is only read.
 """
@@ -22,14 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.errors import RunFailed
-from selfplay.ledger import check, check_learning, files, rows, schema, tally
+from selfplay.ledger import check, check_learning, files, rows, schema, tally, unpack
+from selfplay.ledger.damage import Damaged, said
 from selfplay.ledger.fifth import ATTEMPT
-from selfplay.ledger.found import Found, one
+from selfplay.ledger.found import Found, one, timed
 from selfplay.ledger.records import Tally
 from selfplay.types import record
 
 _KEYED = {"turns", "tool_calls", "group_members"}
 """Tables without a rowid."""
+
+_LATER = {"parents", "origins"}
+"""Tables that older schemas lack."""
 
 _RUN = "config_digest, config, seed, game, schema_version, engine_version, at"
 
@@ -52,23 +57,18 @@ def rescue(folder: Path, aside: Path) -> Rescued:
     """Write what is whole of the ledger in `folder` to the new file `aside`.
 
     Raises:
-        RunFailed: not even the run's own row can be read.
+        RunFailed: not even the run's own row can be read, or what is left is not whole.
     """
     path = folder / files.NAME
     with (
         _uncut(path, aside.with_name(f"{files.NAME}.uncut")) as readable,
         contextlib.closing(_source(readable, path)) as source,
     ):
-        try:
-            run = source.execute(f"SELECT {_RUN} FROM runs").fetchone()
-        except sqlite3.Error as error:
-            raise _hopeless(path, error) from error
-        if run is None:
-            raise _hopeless(path, "it has no run")
+        run = _run(source, path)
         files.write(aside, tuple(run))
         with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as target:
             target.row_factory = sqlite3.Row
-            torn = _copy(source, target)
+            torn = dict.fromkeys((*_copy(source, target), *_drop_strangers(target, path), *_drop_looks(target)))
             steps, why = _whole_steps(target)
             left = _later(target, steps)
             for table, where in _dropped(steps - 1):
@@ -77,6 +77,10 @@ def rescue(folder: Path, aside: Path) -> Rescued:
             target.execute("DELETE FROM saves WHERE NOT (weights_digest, policy_version) IN (SELECT * FROM versions)")
             target.execute("DROP TABLE temp.versions")
             _close(target)
+            if "parents" in torn and not one(target, "SELECT count(*) FROM updates"):
+                raise _hopeless(path, "whether it was forked, and from what, cannot be read")
+            if problem := _problem(target):
+                raise _hopeless(path, problem)
             kept = {table: one(target, f"SELECT count(*) FROM {table}") for table in ("blobs", *rows.COLUMNS)}
             saves = tuple(row[0] for row in target.execute("SELECT path FROM saves ORDER BY id"))
     left_out = f"step {steps}: {why}" if left else f"rows that cannot be read in {', '.join(torn)}" if torn else ""
@@ -109,15 +113,27 @@ def _source(readable: Path, path: Path) -> sqlite3.Connection:
         try:
             connection = files.open_read_only(readable, query)
             connection.execute("SELECT count(*) FROM runs").fetchone()
-        except sqlite3.Error as error:
-            last = error
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            last: Exception = error
         else:
-            connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
             return connection
-    raise _hopeless(path, last) from last
+    raise _hopeless(path, said(last)) from last
 
 
-def _hopeless(path: Path, why: object) -> RunFailed:
+def _run(source: sqlite3.Connection, path: Path) -> sqlite3.Row:
+    """The run's own row; after it, a text that is no UTF-8 does not end a scan."""
+    try:
+        run: sqlite3.Row | None = source.execute(f"SELECT {_RUN} FROM runs").fetchone()
+        if run is None:
+            raise _hopeless(path, "it has no run")
+        unpack.json_of(run, "config")
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise _hopeless(path, said(error)) from error
+    source.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+    return run
+
+
+def _hopeless(path: Path, why: str) -> RunFailed:
     return RunFailed(
         f"nothing can be saved of {path}: its head is damaged ({why})",
         hint="restore a copy of it; each folder under weights/ opens by itself as a model",
@@ -129,36 +145,76 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection) -> list[str]:
     torn = []
     for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         target.execute(f"DROP TRIGGER {name}")
+    there = {row[0] for row in source.execute("SELECT name FROM sqlite_master")}
     target.execute("BEGIN")
     for table in ("blobs", *rows.COLUMNS):
+        if table in _LATER and table not in there:
+            continue
         declared = [(row[1], row[2]) for row in target.execute(f"PRAGMA table_info({table})")]
         columns = [name for name, _ in declared]
         if table not in _KEYED and ("id", "INTEGER") not in declared:
             # note: the order of the rows says what came first.
             columns.insert(0, "rowid")
-        order = ", ".join(rows.KEYS[table]) if table in _KEYED else "rowid"
+        order = rows.KEYS[table] if table in _KEYED else ("rowid",)
         sql = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
         whole = False
         for direction in ("ASC", "DESC"):
-            keys = ", ".join(f"{key} {direction}" for key in order.split(", "))
+            keys = ", ".join(f"{key} {direction}" for key in order)
             reading = f"SELECT {', '.join(columns)} FROM {table} ORDER BY {keys}"
-            whole = whole or _read(partial(source.execute, reading), partial(target.execute, sql))
-        if not whole and table != "parents":
+            whole = whole or _read(partial(source.execute, reading), partial(_keep, target, sql))
+        if not whole:
             torn.append(table)
     target.execute("COMMIT")
     return torn
 
 
-def _read(ask: Callable[[], Iterator[Any]], keep: Callable[[Any], object]) -> bool:
-    """Keep rows until a damaged page ends the scan; True where none did."""
+def _read(ask: Callable[[], Iterator[Any]], keep: Callable[[Any], bool]) -> bool:
+    """Keep rows until a damaged page ends the scan; True where none did, and every row was kept."""
+    whole = True
+    for row in _until_damage(ask):
+        whole = row is not None and keep(row) and whole
+    return whole
+
+
+def _until_damage(ask: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """Rows; a last None where a damaged page ended the scan."""
     try:
-        for row in ask():
-            # note: a damaged cell may hold any value, which the tables refuse, or bytes that are no text.
-            with contextlib.suppress(sqlite3.IntegrityError, UnicodeError):
-                keep(tuple(row))
+        yield from ask()
     except (sqlite3.Error, UnicodeError, OverflowError):
+        yield None
+
+
+def _keep(target: sqlite3.Connection, sql: str, row: sqlite3.Row) -> bool:
+    """Keep a row; False where it is not as it was written, or is there already."""
+    try:
+        for column in rows.JSON_COLUMNS.intersection(row.keys()):
+            unpack.json_of(row, column)
+        return target.execute(sql, tuple(row)).rowcount == 1
+    except (Damaged, sqlite3.IntegrityError, UnicodeError):
+        # note: a damaged cell may hold any value, which the tables refuse, or bytes that are no text.
         return False
-    return True
+
+
+def _drop_strangers(target: sqlite3.Connection, path: Path) -> list[str]:
+    """Drop rows whose ids are not those of what they hold; the names of the tables that had one."""
+    torn = []
+    (config,) = target.execute("SELECT config_digest FROM runs").fetchone()
+    for table in ("trajectories", "tasks"):
+        found = target.execute(f"SELECT * FROM {table}")
+        strange = [(row["id"],) for row in found if row["id"] != check.own_id(table, row, config=config)]
+        if len(strange) == one(target, f"SELECT count(*) FROM {table}") > 1:
+            raise _hopeless(path, "the digest of its settings is not the one that its ids were made with")
+        target.executemany(f"DELETE FROM {table} WHERE id = ?", strange)
+        torn += [table] if strange else []
+    return torn
+
+
+def _drop_looks(target: sqlite3.Connection) -> list[str]:
+    """Drop what was played to look at the weights and is not whole: no step follows from it. As `_drop_strangers`."""
+    looked = check.broken(target, where="t.stage = 'evaluate'", closed=-1)
+    gone = [(own,) for own, problem in looked if problem is not None]
+    target.executemany("DELETE FROM trajectories WHERE id = ?", gone)
+    return ["trajectories"] if gone else []
 
 
 def _whole_steps(target: sqlite3.Connection) -> tuple[int, str]:
@@ -221,7 +277,6 @@ def _missing(target: sqlite3.Connection, step: int, before: Mapping[str, Tally])
         return "its totals are not the sum of the tallies"
     found = Found()
     check.conversations(target, found, where="t.step = ? AND t.stage <> 'evaluate'", given=(step,), closed=step)
-    check.places(target, found, where="step = ? AND stage <> 'evaluate'", given=(step,))
     check_learning.groups(target, found, where="g.step = ?", given=(step,))
     if found.problems:
         return found.problems[0]
@@ -230,12 +285,18 @@ def _missing(target: sqlite3.Connection, step: int, before: Mapping[str, Tally])
         return "groups are missing"
     if one(target, "SELECT coalesce(max(position) + 1, 0) - count(*) FROM choices WHERE step = ?", step):
         return "choices are missing"
+    if one(target, _NO_SUBJECT, step):
+        return "a seed or a task that was chosen is missing"
     if one(target, _NO_CHILD, step):
         return "what became of a failed attempt is missing"
     return "a task is missing" if one(target, _NO_TASK, step) else None
 
 
 _GONE = "v.task_id IS NOT NULL AND v.task_id NOT IN (SELECT k.id FROM tasks k JOIN seeds s ON s.id = k.seed_id)"
+_NO_SUBJECT = (
+    "SELECT count(*) FROM choices c WHERE c.step = ? AND c.subject_id NOT IN (SELECT id FROM seeds) "
+    "AND c.subject_id NOT IN (SELECT k.id FROM tasks k JOIN seeds s ON s.id = k.seed_id)"
+)
 _NO_TASK = (
     "SELECT count(*) FROM verdicts v JOIN trajectories t ON t.id = v.trajectory_id "
     f"WHERE t.step = ? AND t.stage = 'propose' AND {_GONE}"
@@ -284,6 +345,14 @@ def _dropped(last: int) -> Iterator[tuple[str, str]]:
         for column in columns
     )
     yield "blobs", f"id NOT IN ({used})"
+
+
+def _problem(target: sqlite3.Connection) -> str | None:
+    """The first thing that `selfplay check` finds wrong; None where there is nothing."""
+    for name, (what, look) in check.CHECKS.items():
+        if problems := timed(name, what, partial(look, target)).problems:
+            return problems[0]
+    return None
 
 
 def _close(target: sqlite3.Connection) -> None:

@@ -64,6 +64,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "alarms": ("level", "code", "message", "step"),
     "control": ("action", "arguments"),
     "parents": ("id", "path", "config_digest", "step", "policy_version", "weights_digest", "save_path", "changed"),
+    "origins": ("name", "digest"),
 }
 """Table -> columns that are written, in the order in which tables refer to each other."""
 
@@ -82,6 +83,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "steps": ("step",),
     "saves": ("phase", "step", "path"),
     "parents": ("id",),
+    "origins": ("name",),
 }
 """Table -> columns that name a row; tables that are missing here only grow."""
 
@@ -292,3 +294,8 @@ def _fault(broken: Fault | None) -> str | None:
         return None
     words = {"culprit": broken.culprit, "where": broken.where, "message": broken.message, "detail": broken.detail}
     return dump(words)
+
+
+def origin(name: str, digest: str) -> Row:
+    """What the run plays with: the source, or a role."""
+    return Row("origins", (clean(name), digest))

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from selfplay.ledger import fifth, fourth, second, third
+from selfplay.ledger import fifth, fourth, second, sixth, third
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-VERSION = 5
+VERSION = 6
 """Number of migrations; a file's own is `PRAGMA user_version`."""
 
 APPLICATION_ID = 0x73656C66
@@ -256,7 +256,7 @@ FIRST_APPENDED = (
 )
 """Version 1's."""
 
-APPENDED = (*FIRST_APPENDED, "parents")
+APPENDED = (*FIRST_APPENDED, "parents", "origins")
 """Tables whose rows are never changed: all but `blobs`."""
 
 CLOSED = "(SELECT max(step) FROM steps)"
@@ -274,7 +274,8 @@ GUARDS = {
 
 def statements() -> list[str]:
     """The SQL of all versions, a statement each."""
-    return [*first(), *second.statements(), *third.statements(), *fourth.statements(), *fifth.statements()]
+    later = (second, third, fourth, fifth, sixth)
+    return [*first(), *(statement for version in later for statement in version.statements())]
 
 
 def first() -> list[str]:
@@ -334,13 +335,18 @@ def migrations() -> Migrations:
         for statement in fifth.statements():
             db.execute(statement)
 
+    @ledger()
+    def m006_origins(db: Database) -> None:
+        for statement in sixth.statements():
+            db.execute(statement)
+
     return ledger
 
 
 def document() -> str:
     """`runs/README.md`: what lies in a run's folder, and every table and column of its ledger."""
     parts = [HEADER.format(version=VERSION)]
-    for table in filter(None, (TABLES + second.TABLES.lstrip()).split("CREATE TABLE ")):
+    for table in filter(None, (TABLES + second.TABLES.lstrip() + sixth.TABLES.lstrip()).split("CREATE TABLE ")):
         lines = table.strip().splitlines()
         if not lines:
             continue

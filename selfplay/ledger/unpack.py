@@ -1,4 +1,4 @@
-"""Rows back to records: the inverse of `rows.py`, for readers.
+"""Rows back to records: the inverse of `rows.py`, for readers. What cannot be decoded is `damage.Damaged`.
 
 Not here: the queries that fetch the rows (`queries.py`).
 """
@@ -7,20 +7,78 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from selfplay.ledger import blobs
+from selfplay.ledger import blobs, tally
 from selfplay.ledger.blobs import Blob
-from selfplay.ledger.records import ParentRow
+from selfplay.ledger.damage import decoding
+from selfplay.ledger.records import ControlRow, Launch, ParentRow, RunRow, StepRow
 from selfplay.ledger.rows import COLUMNS
 from selfplay.types import Choice, Fault, Group, Save, Seed, Stop, Task, ToolCall, Trajectory, Turn, Update, Verdict
 
 
+def json_of(row: sqlite3.Row, column: str) -> Any:
+    """What a column of JSON holds, in the form that records have it in; None for NULL.
+
+    Raises:
+        Damaged: it is no JSON, or not of its kind.
+    """
+    text = row[column]
+    if text is None:
+        return None
+    form: Callable[[str], Any] = _FORMS.get(column, _object)
+    with decoding(f"`{column}` of a row"):
+        return form(text)
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")
+    return value
+
+
+_FORMS: Mapping[str, Callable[[str], Any]] = {
+    "fault": lambda text: Fault(**_object(text)),
+    "changed": lambda text: {key: (old, new) for key, (old, new) in _object(text).items()},
+    "tallies": tally.load,
+    "totals": tally.load,
+}
+"""Column -> its value, where that is no plain object."""
+
+
+def run_of(row: sqlite3.Row) -> RunRow:
+    """The row of `runs`."""
+    same = ("config_digest", "seed", "game", "schema_version", "engine_version", "at")
+    return RunRow(**{name: row[name] for name in same}, config=json_of(row, "config"))
+
+
+def launch_of(row: sqlite3.Row) -> Launch:
+    """A row of `launches` with how it ended, `ended_at` and `how`."""
+    same = ("id", "pid", "host", "engine_version", "ended_at", "how")
+    return Launch(**{name: row[name] for name in same}, started_at=row["at"])
+
+
+def step_of(row: sqlite3.Row) -> StepRow:
+    """A row of `steps`."""
+    return StepRow(
+        step=row["step"],
+        opened_at=row["opened_at"],
+        closed_at=row["at"],
+        **{name: json_of(row, name) for name in ("stage_seconds", "counts", "tallies")},
+    )
+
+
+def control_of(row: sqlite3.Row) -> ControlRow:
+    """A row of `control`."""
+    return ControlRow(action=row["action"], arguments=json_of(row, "arguments"), at=row["at"])
+
+
 def seed_of(row: sqlite3.Row) -> Seed:
     """A row of `seeds`."""
-    return Seed(
-        id=row["id"], game=row["game"], source=row["source"], payload=json.loads(row["payload"]), split=row["split"]
-    )
+    same = ("id", "game", "source", "split")
+    return Seed(**{name: row[name] for name in same}, payload=json_of(row, "payload"))
 
 
 def choice_of(row: sqlite3.Row) -> Choice:
@@ -32,7 +90,7 @@ def choice_of(row: sqlite3.Row) -> Choice:
         subject_id=row["subject_id"],
         score=row["score"],
         why=row["why"],
-        terms=json.loads(row["terms"]),
+        terms=json_of(row, "terms"),
     )
 
 
@@ -40,10 +98,11 @@ def task_of(row: sqlite3.Row) -> Task:
     """A row of `tasks`."""
     return Task(
         **{name: row[name] for name in ("id", "game", "seed_id", "key", "split", "step", "parent_id")},
-        payload=json.loads(row["payload"]),
+        payload=json_of(row, "payload"),
     )
 
 
+@decoding("a row of trajectories")
 def trajectory_of(
     row: sqlite3.Row,
     *,
@@ -64,7 +123,7 @@ def trajectory_of(
         made.setdefault(call["turn"], []).append(
             ToolCall(
                 name=call["name"],
-                arguments=json.loads(call["arguments"]),
+                arguments=json_of(call, "arguments"),
                 result=result,
                 exit_code=call["exit_code"],
                 seconds=call["seconds"],
@@ -91,8 +150,8 @@ def trajectory_of(
         turns=tuple(whole),
         stop=Stop(row["stop"]),
         policy_version=(row["policy_low"], row["policy_high"]),
-        fault=_fault_of(row["fault"]),
-        product=json.loads(blobs.text_of(packed["product"])) if packed["product"] else {},
+        fault=json_of(row, "fault"),
+        product=_object(blobs.text_of(packed["product"])) if packed["product"] else {},
     )
 
 
@@ -102,9 +161,9 @@ def verdict_of(row: sqlite3.Row) -> Verdict:
         **{name: row[name] for name in ("trajectory_id", "stage", "reward", "reason", "why", "task_id", "seconds")},
         valid=bool(row["valid"]),
         passed=None if row["passed"] is None else bool(row["passed"]),
-        parts=json.loads(row["parts"]),
-        evidence=json.loads(row["evidence"]),
-        fault=_fault_of(row["fault"]),
+        parts=json_of(row, "parts"),
+        evidence=json_of(row, "evidence"),
+        fault=json_of(row, "fault"),
     )
 
 
@@ -119,6 +178,7 @@ def group_of(row: sqlite3.Row, members: Sequence[sqlite3.Row]) -> Group:
     )
 
 
+@decoding("a row of updates")
 def update_of(row: sqlite3.Row, packed: Mapping[str, Blob | None]) -> Update:
     """A row of `updates` and its blobs by column."""
     flat = blobs.floats_of(_there(packed["old_logprobs"]))
@@ -129,7 +189,7 @@ def update_of(row: sqlite3.Row, packed: Mapping[str, Blob | None]) -> Update:
     same = ("phase", "step", "policy_version", "lr", "weights_digest", "reference_digest", "fingerprint", "loss")
     return Update(
         **{name: row[name] for name in (*same, "grad_norm", "tokens", "skipped", "seconds")},
-        metrics=json.loads(row["metrics"]),
+        metrics=json_of(row, "metrics"),
         trajectory_ids=tuple(json.loads(blobs.text_of(_there(packed["trajectory_ids"])))),
         advantages=tuple(blobs.floats_of(_there(packed["advantages"]))),
         partition=tuple(tuple(part) for part in json.loads(blobs.text_of(_there(packed["partition"])))),
@@ -145,14 +205,10 @@ def save_of(row: sqlite3.Row) -> Save:
 def parent_of(row: sqlite3.Row) -> ParentRow:
     """A row of `parents`."""
     same = ("path", "config_digest", "step", "policy_version", "weights_digest", "save_path")
-    changed = {key: (old, new) for key, (old, new) in json.loads(row["changed"]).items()}
-    return ParentRow(**{name: row[name] for name in same}, changed=changed)
-
-
-def _fault_of(text: str | None) -> Fault | None:
-    return None if text is None else Fault(**json.loads(text))
+    return ParentRow(**{name: row[name] for name in same}, changed=json_of(row, "changed"))
 
 
 def _there(blob: Blob | None) -> Blob:
-    assert blob is not None, "the schema has it NOT NULL"
+    if blob is None:
+        raise ValueError("a blob is missing")
     return blob

@@ -8,7 +8,6 @@ Not here: counts (`tally`), the whole of a trajectory (`queries`), layout (`view
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
@@ -131,7 +130,8 @@ def learnt(ask: Ask, after: int) -> tuple[Learnt, ...]:
     """The updates of self-play above step `after`, in order."""
     same = ("step", "policy_version", "loss", "grad_norm", "tokens", "skipped", "fingerprint")
     return tuple(
-        Learnt(**{name: row[name] for name in same}, metrics=json.loads(row["metrics"])) for row in ask(_LEARNT, after)
+        Learnt(**{name: row[name] for name in same}, metrics=unpack.json_of(row, "metrics"))
+        for row in ask(_LEARNT, after)
     )
 
 

@@ -27,6 +27,7 @@ from selfplay.errors import RunFailed, SelfplayError
 from selfplay.ledger import blobs, files, rows, tally
 from selfplay.ledger.blobs import Blob
 from selfplay.ledger.bulk import LAST_PRUNED
+from selfplay.ledger.damage import decoding
 from selfplay.ledger.rows import Row
 from selfplay.ledger.schema import CLOCK_COLUMNS
 
@@ -292,7 +293,8 @@ class Writer:
         opened = self._connection.execute("SELECT min(at) FROM choices WHERE step = ?", (step,)).fetchone()[0]
         before = self._connection.execute("SELECT totals FROM steps WHERE step = ?", (step - 1,)).fetchone()
         tallies = tally.of_step(self._connection, step)
-        totals = tally.add(tally.load(before[0]) if before else {}, tallies)
+        with decoding("the totals of a step"):
+            totals = tally.add(tally.load(before[0]) if before else {}, tallies)
         return (step, stage_seconds, counts, opened, rows.dump(tally.dump(tallies)), rows.dump(tally.dump(totals)))
 
     def _is_there(self, row: Row) -> bool:
@@ -321,7 +323,8 @@ class Writer:
         if blob_id is None:
             return False
         found = self._connection.execute("SELECT dtype, codec, data FROM blobs WHERE id = ?", (blob_id,)).fetchone()
-        return found[2] is None or blobs.unpack(*found)[:2] == blob[:2]
+        with decoding("a blob"):
+            return found[2] is None or blobs.unpack(*found)[:2] == blob[:2]
 
     def _prune(self, submission: _Submission) -> None:
         if submission.prune_before is None:

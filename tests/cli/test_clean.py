@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from selfplay.ledger import Ledger
+from selfplay.ledger import Ledger, schema
 from selfplay.ledger.lock import Lock
+from selfplay.types import Save
+from tests.ledger.flips import flip, unguarded
 
 Typed = tuple[int, str, str]
 
@@ -94,3 +96,74 @@ def test_a_run_that_is_played_is_left_alone(littered: Path, typed: Callable[...,
     assert code == 0
     assert "toy: it is being played, so it is left as it is" in err
     assert everything(littered / "runs") == before
+
+
+@pytest.mark.parametrize("how", ["damaged", "older"])
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_cleaned(
+    littered: Path, typed: Callable[..., Typed], answered: Callable[..., Any], how: str
+) -> None:
+    broken = littered / "runs" / "broken"
+    shutil.copytree(littered / "runs" / "toy", broken)
+    if how == "damaged":
+        flip(broken, "steps", "tallies")
+    else:
+        with unguarded(broken) as connection:
+            connection.execute(f"PRAGMA user_version = {schema.VERSION - 1}")
+    before = everything(broken)
+    why = "is damaged (" if how == "damaged" else f"has schema {schema.VERSION - 1}, and "
+    code, out, err = typed("clean")
+    assert code == 0
+    assert ["toy", "saves"] in [row.split()[:2] for row in out.splitlines()]
+    assert f"broken: {broken}/ledger.db {why}" in err
+    assert "; it is left as it is" in err
+    data = answered("clean", "--yes")
+    assert [row["name"] for row in data["unreadable"]] == ["broken"]
+    assert "attempt_1" in {Path(path).name for path in data["removed"]}
+    assert everything(broken) == before
+    assert typed("clean", "broken", "--yes")[0] == 0
+
+
+@pytest.fixture
+def warmed(with_run: Path) -> Path:
+    """The cache with old weights: those that the toy run began with, and those of no run."""
+    for name in ("mine", "nobodys"):
+        entry = with_run / "cache" / "warm" / name
+        entry.mkdir(parents=True)
+        (entry / "file").write_text("y" * 5000)
+        for path in (entry / "file", entry):
+            os.utime(path, (1, 1))
+    digests = {"weights_digest": "w", "state_digest": "s"}
+    place = str(with_run / "cache" / "warm" / "mine")
+    with Ledger.open(with_run / "runs" / "toy") as ledger:
+        ledger.append_save(Save(phase="warmup", step=-1, policy_version=0, path=place, num_bytes=5000, **digests))
+        ledger.end_launch("done")
+    return with_run / "cache"
+
+
+def test_weights_that_a_run_began_with_stay_while_it_is_there(
+    warmed: Path, typed: Callable[..., Typed], answered: Callable[..., Any]
+) -> None:
+    err = typed("clean", "--cache", "--days", "7")[2]
+    assert "cache/warm/mine: run `toy` began with it, so it stays" in err
+    data = answered("clean", "--cache", "--days", "7", "--yes")
+    assert data["removed"] == [str(warmed / "warm" / "nobodys")]
+    assert data["stay"] == [{"path": str(warmed / "warm" / "mine"), "why": "run `toy` began with it"}]
+    shutil.rmtree(warmed.parent / "runs" / "toy")
+    assert answered("clean", "--yes")["removed"] == [str(warmed / "warm" / "mine")]
+
+
+def test_weights_that_an_unreadable_run_may_have_begun_with_stay(warmed: Path, answered: Callable[..., Any]) -> None:
+    with unguarded(warmed.parent / "runs" / "toy") as connection:
+        connection.execute("PRAGMA user_version = 1")
+    data = answered("clean", "--yes")
+    assert (data["removed"], len(data["stay"])) == ([], 2)
+    assert data["stay"][0]["why"] == "run `toy`, which cannot be read, may have begun with it"
+
+
+def test_a_corpus_that_was_added_stays_and_the_one_that_is_made_goes(here: Path, answered: Callable[..., Any]) -> None:
+    for name in ("mine.db", "python-docs.db"):
+        path = here / "cache" / "corpora" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("z")
+        os.utime(path, (1, 1))
+    assert answered("clean", "--yes")["removed"] == [str(here / "cache" / "corpora" / "python-docs.db")]

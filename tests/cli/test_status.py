@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from selfplay.ledger import Ledger
+from tests.ledger.flips import flip
 
 Typed = tuple[int, str, str]
 
@@ -37,6 +39,26 @@ def test_all_runs_with_one_that_cannot_be_read(
     data = answered("status")
     assert [run["name"] for run in data["runs"]] == ["toy"]
     assert data["unreadable"][0]["name"] == "broken"
+
+
+def test_a_flipped_bit_in_one_run_hides_no_other(
+    with_run: Path, typed: Callable[..., Typed], answered: Callable[..., Any]
+) -> None:
+    broken = with_run / "runs" / "broken"
+    shutil.copytree(with_run / "runs" / "toy", broken)
+    flip(broken, "runs", "config")
+    code, out, err = typed("status")
+    assert code == 0
+    assert out.splitlines()[1].split()[:3] == ["toy", "done", "2/2"]
+    assert f"broken: {broken}/ledger.db is damaged (`config` of a row cannot be decoded: " in err
+    assert {row["name"]: row["state"] for row in answered("ls", "runs")["runs"]} == {
+        "toy": "done",
+        "broken": "unreadable",
+    }
+    code, _, err = typed("status", "broken")
+    assert code == 1
+    assert "selfplay check broken --salvage broken-2" in err
+    assert "unexpected" not in err
 
 
 def test_the_planned_steps_are_the_newest_launchs(with_run: Path, answered: Callable[..., Any]) -> None:

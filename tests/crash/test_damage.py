@@ -1,7 +1,8 @@
 """Damaged files: each is named and refused, or was not needed; nothing wrong is used, nothing ends in a traceback.
 
 Bytes of the ledger are flipped and cut, of its write-ahead log too, and files of the run are deleted. Whatever is
-accepted must end with the rows and the weights of the run without interruption.
+accepted must end with the rows and the weights of the run without interruption. A bit is flipped in every column of
+JSON, which SQLite does not notice: every command ends in words, and what is salvaged is whole.
 
 Not here: damaged saves (`tests/test_resume.py`), what `selfplay check` finds and what can be saved (`tests/ledger`).
 """
@@ -19,6 +20,8 @@ from harness import Chain, Crash, Played, Setup
 
 from selfplay.cli import main
 from selfplay.ledger import Ledger
+from tests.ledger.flips import JSON, fill
+from tests.ledger.flips import flip as flip_json
 
 pytestmark = pytest.mark.slow
 
@@ -143,6 +146,52 @@ def test_a_damaged_run_is_refused_or_ends_equal(
     for number in range(1 if damage is delete else 4):
         outcome = verdict(origin, damage(name), number, toy=toy, tmp_path=tmp_path, resume=resume)
         assert not outcome.startswith("DIFFERENT"), outcome
+
+
+@pytest.fixture(scope="module")
+def filled(stopped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that was stopped, with a row of every kind of JSON."""
+    folder = Path(shutil.copytree(stopped, tmp_path_factory.mktemp("filled") / "chain"))
+    fill(folder)
+    return folder
+
+
+def ended(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and stderr of a command that ended in words."""
+    capsys.readouterr()
+    code = main(words)
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "unexpected" not in err
+    return code, err
+
+
+@pytest.mark.parametrize(("table", "column"), JSON)
+def test_a_flipped_bit_in_json_is_told_and_what_is_whole_is_salvaged(
+    table: str,
+    column: str,
+    toy: tuple[Setup, Played],
+    filled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = Path(shutil.copytree(filled, tmp_path / "chain"))
+    monkeypatch.setenv("SELFPLAY_RUNS", str(tmp_path))
+    assert ended("check", "chain", capsys=capsys)[0] == 0
+    flip_json(folder, table, column)
+    for words in (("status", "chain"), ("status",), ("ls", "runs"), ("inspect", "chain")):
+        ended(*words, capsys=capsys)
+    code, err = ended("check", "chain", capsys=capsys)
+    assert code == 1
+    assert "selfplay check chain --salvage chain-2" in err
+    resumed(folder, toy[0], monkeypatch=monkeypatch, capsys=capsys)
+    code, err = ended("check", "chain", "--salvage", "chain-2", capsys=capsys)
+    if table == "runs":
+        assert (code, "nothing can be saved of " in err) == (1, True)
+    else:
+        assert code == 0, err
+        assert ended("check", "chain-2", capsys=capsys)[0] == 0
 
 
 def test_a_copy_made_while_the_run_was_live(toy: tuple[Setup, Played], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -85,3 +86,15 @@ def test_any_other_content_shows(pair, make, part):
         ledger.append(replace(make.play(), turns=(make.turns()[0], second), product=product))
     a, b = (ledger.comparable() for ledger in pair)
     assert {name for name in a if a[name] != b[name]} == {"trajectories"}
+
+
+def test_schemas_that_change_nothing_of_what_is_compared_do_not_count(pair):
+    a, b = pair
+    a.close(), b.close()
+    with sqlite3.connect(a.folder / "ledger.db") as connection:
+        connection.execute("DROP TRIGGER runs_no_update")
+        connection.execute("UPDATE runs SET schema_version = 5")
+        connection.execute("CREATE TRIGGER runs_no_update BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with Ledger.read(a.folder) as old, Ledger.read(b.folder) as new:
+        assert old.run_row().schema_version < new.run_row().schema_version
+        assert old.comparable() == new.comparable()

@@ -207,7 +207,7 @@ def _from_folder(root: Path) -> dict[str, bytes]:
     size = 0
     for folder, names, leaves in os.walk(root):
         inner = PurePosixPath(Path(folder).relative_to(root).as_posix())
-        names[:] = sorted(n for n in names if is_kept(inner / n) and not _is_environment(Path(folder, n)))
+        names[:] = sorted(n for n in names if is_kept(inner / n) and not _is_made(Path(folder, n)))
         for leaf in sorted(leaves):
             path = Path(folder, leaf)
             if not is_kept(inner / leaf) or path.is_symlink() or not path.is_file():
@@ -222,8 +222,9 @@ def _from_folder(root: Path) -> dict[str, bytes]:
     return files
 
 
-def _is_environment(folder: Path) -> bool:
-    return (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir()
+def _is_made(folder: Path) -> bool:
+    """Is it an environment, or a run, which grows while its own folder is the source?"""
+    return any((folder / name).exists() for name in ("pyvenv.cfg", "conda-meta", "ledger.db"))
 
 
 def is_kept(path: PurePosixPath) -> bool:
