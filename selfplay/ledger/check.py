@@ -141,7 +141,7 @@ def broken(
     for row in connection.execute(f"{_PLAYS} WHERE {where}", given):
         try:
             problem = _conversation(connection, row, closed=closed)
-        except (zlib.error, ValueError, KeyError) as error:
+        except (zlib.error, ValueError, LookupError) as error:
             problem = f"its blobs are damaged ({error})"
         yield row["id"], problem
 

@@ -63,11 +63,11 @@ Check = Callable[[sqlite3.Connection, Found], None]
 
 
 def timed(name: str, what: str, check: Callable[[Found], None]) -> Checked:
-    """Run one check; a damaged page or blob that it meets is one of its problems."""
+    """Run one check; a damaged page, blob or name of a column that it meets is one of its problems."""
     found, began = Found(), time.monotonic()
     try:
         check(found)
-    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError) as error:
+    except (sqlite3.Error, zlib.error, ValueError, LookupError, TypeError) as error:
         found.problem(f"the file is damaged: {said(error)}")
     except RunFailed as error:
         found.problem(error.message)

@@ -238,7 +238,7 @@ def _whole_steps(target: sqlite3.Connection) -> tuple[int, str]:
         row = learnt.get(("play", step))
         try:
             why = _missing(target, step, totals) if row is not None else "its update is missing"
-        except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError) as error:
+        except (sqlite3.Error, zlib.error, ValueError, LookupError, TypeError) as error:
             why = f"it is damaged ({error})"
         if why is None and row is not None and not _counts(target, row, version):
             why = "its update does not follow from those before it"
@@ -256,7 +256,7 @@ def _counts(target: sqlite3.Connection, row: sqlite3.Row, version: int) -> bool:
         return False
     try:
         return not list(check_learning.content(target, row, skipped=skipped))
-    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError):
+    except (sqlite3.Error, zlib.error, ValueError, LookupError, TypeError):
         return False
 
 

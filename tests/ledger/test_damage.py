@@ -120,3 +120,15 @@ def test_a_schema_that_is_no_text_is_a_sentence(full):
             opening(full)
     with pytest.raises(RunFailed, match="nothing can be saved of"):
         rescue(full, full.with_name("saved.db"))
+
+
+def test_a_column_of_another_name_is_damage_and_no_traceback(full):
+    path = full / "ledger.db"
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(b"    trajectory_ids INTEGER") + 4] ^= 1
+    path.write_bytes(whole)
+    assert any("is damaged: " in problem for checked in check.checks(full) for problem in checked.problems)
+    with Ledger.read(full) as reader, pytest.raises(RunFailed):
+        reader.updates()
+    saved = rescue(full, full.with_name("saved.db"))
+    assert (saved.steps, saved.left_out) == (0, "step 0: its update is missing")
