@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from selfplay.config import Config
@@ -20,7 +20,7 @@ from selfplay.evaluation.tasks import digest_of
 from selfplay.ledger import Reader
 from selfplay.players import Players
 from selfplay.project import Project
-from selfplay.types import Role, digest
+from selfplay.types import digest
 
 if TYPE_CHECKING:
     from selfplay.loop import Run
@@ -36,11 +36,8 @@ def of(config: Config, project: Project, players: Players) -> dict[str, str]:
     """
     source = digest_of(config, project)
     found = {SOURCE: source} if source is not None else {}
-    return found | {f"role {role.name}": _role(role) for role in players.everybody}
-
-
-def _role(role: Role) -> str:
-    return digest("role", {name: value for name, value in asdict(role).items() if name != "origin"})
+    roles = {f"role {role.name}": replace(role, origin="") for role in players.everybody}
+    return found | {name: digest("role", asdict(role)) for name, role in roles.items()}
 
 
 async def hold(run: Run) -> None:

@@ -135,9 +135,9 @@ def _saves(folder: Path) -> Iterator[tuple[Path, str]]:
     from selfplay.ledger import Ledger
 
     weights = folder / saves.FOLDER
-    steps = sorted(path for path in weights.glob("step_*") if path.is_dir() and path.name[5:].isdecimal())
     if not weights.is_dir():
         return
+    steps = saves.of_steps(folder)
     with Ledger.read(folder) as reader:
         recorded = {folder / save.path for save in reader.saves()}
         best = saves.best(reader, steps)
