@@ -77,7 +77,7 @@ def fingerprint(options: Options) -> str:
         f"torch {torch.__version__}",
         f"transformers {transformers.__version__}",
         f"arithmetic {ARITHMETIC}",
-        torch.backends.cpu.get_cpu_capability(),
+        _instructions(),
         f"threads {options.threads}",
         options.dtype,
     ]
@@ -90,6 +90,12 @@ def fingerprint(options: Options) -> str:
     if options.lora_rank:
         words.append(f"adapters of rank {options.lora_rank}{_own(options)} (peft {version('peft')})")
     return "; ".join(words)
+
+
+def _instructions() -> str:
+    """What decides which kernels are taken; tiles (AMX) are told apart, torch's own name for it leaves them out."""
+    known: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # note: not in every torch that works.
+    return torch.backends.cpu.get_cpu_capability() + (" AMX" if known.get("amx_tile") else "")
 
 
 def _own(options: Options) -> str:

@@ -4,8 +4,7 @@ W x becomes W x + (alpha / r) B A x (Hu et al. 2021, arXiv 2106.09685, section 4
 the blocks, neither in the embedding nor in the output head. The base exists in the compute type only: no
 float32 copy, no gradient, no moments. A is random by a seed and B zero, so that the first adapter changes
 nothing; dropout is 0. peft changes the model in place, so learner and sampler run on it as on any other:
-on CPU the products with A and B give bitwise the same row whatever else is in the batch, for every rank
-tried from 1 to 128 (a multiple of four rows, float32 and bfloat16), as those with W do.
+A and B are layers like W, and what the sampler measures of its products (`policy.rows`) it measures of theirs.
 
 alpha is 32 for every rank, and all layers are adapted, as in Schulman et al., LoRA Without Regret (Thinking
 Machines Lab, September 2025): with the factor 1 / r the best learning rate hardly depends on the rank, and is

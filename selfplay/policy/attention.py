@@ -8,7 +8,9 @@ under `NAME` and is active only inside `decoding`, so that the learner keeps the
 Not here: prefill (a plain forward of one prompt), sampling, what a row is for (`engine`). Attention with
 sinks, position biases or recurrent state is refused, and mixtures of experts (`check_model`).
 
-Shapes: B rows, H query heads, K key/value heads, G = H / K, T key capacity, D head width.
+A step may have more rows than keys are kept for (`rows`): the last ones only fill it up, and attend to nothing.
+
+Shapes: B rows, R of them with keys, H query heads, K key/value heads, G = H / K, T key capacity, D head width.
 """
 
 from __future__ import annotations
@@ -24,13 +26,11 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from selfplay.errors import UserError
+from selfplay.policy.rows import ROW_TILE
 
 NAME = "selfplay_decode"
 TILE = 64
 """Key capacity grows in tiles: kernels are chosen by size, and these sizes were all found to agree."""
-ROW_TILE = 4
-"""A step has a multiple of four rows: float32 matmul gives the rows left over from its tiles other last bits, and so
-do elementwise functions to the numbers left over from their vectors."""
 _CHUNK = 128
 """Longest sum over keys in float32: from 256 keys on the library splits sums by their length."""
 
@@ -45,40 +45,40 @@ _active = threading.local()
 
 @dataclass(slots=True)
 class Step:
-    """Where the B tokens of one decoding step stand."""
+    """Where the tokens of one decoding step stand."""
 
-    positions_B: torch.Tensor
-    """Each row's position: its key is written there, and keys up to there are seen."""
+    positions_R: torch.Tensor
+    """Position of each row that has keys, the first ones: its key is written there, and keys up to there are seen."""
     capacity: int
     """T of the cache."""
     _masks: dict[int, torch.Tensor] = field(default_factory=dict)
     _slots: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def mask(self, window: int) -> torch.Tensor:
-        """[B, 1, 1, T] float32: 0 where a key is seen, -inf elsewhere; `window` 0 means no sliding window."""
+        """[R, 1, 1, T] float32: 0 where a key is seen, -inf elsewhere; `window` 0 means no sliding window."""
         if window not in self._masks:
-            keys_T = torch.arange(self.capacity, device=self.positions_B.device)
-            seen_BT = keys_T <= self.positions_B[:, None]
+            keys_T = torch.arange(self.capacity, device=self.positions_R.device)
+            seen_RT = keys_T <= self.positions_R[:, None]
             if window:
-                seen_BT &= keys_T > self.positions_B[:, None] - window
-            mask_BT = torch.zeros(seen_BT.shape, device=seen_BT.device).masked_fill_(~seen_BT, -torch.inf)
-            self._masks[window] = mask_BT[:, None, None, :]
+                seen_RT &= keys_T > self.positions_R[:, None] - window
+            mask_RT = torch.zeros(seen_RT.shape, device=seen_RT.device).masked_fill_(~seen_RT, -torch.inf)
+            self._masks[window] = mask_RT[:, None, None, :]
         return self._masks[window]
 
     def slots(self, heads: int) -> torch.Tensor:
-        """[B * K] index of each row's and head's key in the cache seen as [rows * K * T, D]."""
+        """[R * K] index of each row's and head's key in the cache seen as [rows * K * T, D]."""
         if heads not in self._slots:
-            device = self.positions_B.device
-            lanes = torch.arange(self.positions_B.shape[0] * heads, device=device)
-            self._slots[heads] = lanes * self.capacity + self.positions_B.repeat_interleave(heads)
+            device = self.positions_R.device
+            lanes = torch.arange(len(self.positions_R) * heads, device=device)
+            self._slots[heads] = lanes * self.capacity + self.positions_R.repeat_interleave(heads)
         return self._slots[heads]
 
 
 def decode_attention(
     module: torch.nn.Module,
     query_BH1D: torch.Tensor,
-    key_BKTD: torch.Tensor,
-    value_BKTD: torch.Tensor,
+    key_RKTD: torch.Tensor,
+    value_RKTD: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     sliding_window: int | None = None,
@@ -93,30 +93,33 @@ def decode_attention(
     if extra.get("s_aux") is not None or extra.get("position_bias") is not None:
         raise _unsupported("attention sinks or position biases")
     step: Step = _active.step
-    rows, heads, _, width = query_BH1D.shape
-    kv_heads = key_BKTD.shape[1]
-    query_BKGD = query_BH1D.reshape(rows, kv_heads, heads // kv_heads, width).to(key_BKTD.dtype)
-    scores_BKGT = torch.matmul(query_BKGD, key_BKTD.transpose(2, 3))
+    total, heads, _, width = query_BH1D.shape
+    rows, kv_heads = key_RKTD.shape[:2]
+    query_RKGD = query_BH1D[:rows].reshape(rows, kv_heads, heads // kv_heads, width).to(key_RKTD.dtype)
+    scores_RKGT = torch.matmul(query_RKGD, key_RKTD.transpose(2, 3))
     scale = width**-0.5 if scaling is None else scaling
-    mask_B11T = step.mask(sliding_window or 0)
+    mask_R11T = step.mask(sliding_window or 0)
     if softcap is None:
         # the sum promotes to float32 by itself, and scales in the same pass
-        scores_BKGT = torch.add(mask_B11T, scores_BKGT, alpha=scale)
+        scores_RKGT = torch.add(mask_R11T, scores_RKGT, alpha=scale)
     else:
-        scores_BKGT = torch.tanh(scores_BKGT.float() * scale / softcap) * softcap + mask_B11T
-    share_BKGT = torch.softmax(scores_BKGT, dim=-1).to(value_BKTD.dtype)
-    mixed_BKGD = _mix(share_BKGT, value_BKTD)
-    return mixed_BKGD.reshape(rows, 1, heads, value_BKTD.shape[-1]), None
+        scores_RKGT = torch.tanh(scores_RKGT.float() * scale / softcap) * softcap + mask_R11T
+    share_RKGT = torch.softmax(scores_RKGT, dim=-1).to(value_RKTD.dtype)
+    mixed_RKGD = _mix(share_RKGT, value_RKTD)
+    mixed_R1HD = mixed_RKGD.reshape(rows, 1, heads, value_RKTD.shape[-1])
+    if total == rows:
+        return mixed_R1HD, None
+    return torch.cat([mixed_R1HD, mixed_R1HD.new_zeros(total - rows, *mixed_R1HD.shape[1:])]), None
 
 
-def _mix(share_BKGT: torch.Tensor, value_BKTD: torch.Tensor) -> torch.Tensor:
+def _mix(share_RKGT: torch.Tensor, value_RKTD: torch.Tensor) -> torch.Tensor:
     """share @ value, summed over keys in an order that does not depend on T."""
-    capacity = value_BKTD.shape[2]
-    if value_BKTD.dtype != torch.float32 or capacity <= _CHUNK:
-        return torch.matmul(share_BKGT, value_BKTD)
-    mixed = torch.matmul(share_BKGT[..., :_CHUNK], value_BKTD[:, :, :_CHUNK])
+    capacity = value_RKTD.shape[2]
+    if value_RKTD.dtype != torch.float32 or capacity <= _CHUNK:
+        return torch.matmul(share_RKGT, value_RKTD)
+    mixed = torch.matmul(share_RKGT[..., :_CHUNK], value_RKTD[:, :, :_CHUNK])
     for start in range(_CHUNK, capacity, _CHUNK):
-        mixed += torch.matmul(share_BKGT[..., start : start + _CHUNK], value_BKTD[:, :, start : start + _CHUNK])
+        mixed += torch.matmul(share_RKGT[..., start : start + _CHUNK], value_RKTD[:, :, start : start + _CHUNK])
     return mixed
 
 
@@ -134,13 +137,13 @@ class RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write each row's new key and value at its position; returns the whole tables of the B rows."""
-        rows, heads, _, _ = key_states.shape
-        slots = _active.step.slots(heads)
+        """Write the new key and value of the first R rows at their positions; returns the whole tables of those."""
+        rows = len(_active.step.positions_R)
+        slots = _active.step.slots(key_states.shape[1])
         keys, values = self.tables
         for table, states in ((keys, key_states), (values, value_states)):
             width = states.shape[-1]
-            table.view(-1, width).index_copy_(0, slots, states.reshape(-1, width).to(table.dtype))
+            table.view(-1, width).index_copy_(0, slots, states[:rows].reshape(-1, width).to(table.dtype))
         return keys[:rows], values[:rows]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -162,20 +165,30 @@ class RowCache(Cache):
     Contiguous tables matter: the bfloat16 matmul of a narrowed view costs five times as much.
     """
 
-    def __init__(self, prompt: Sequence[Tables]) -> None:
-        """Tables of the shapes of `prompt`'s, for no rows yet."""
+    def __init__(self, prompt: Sequence[Tables], *, limit: int) -> None:
+        """Tables of the shapes of `prompt`'s, for no rows yet.
+
+        `limit` is for `rows` times `capacity`, in tokens: what exceeds it is what is needed, never what is kept for
+        later.
+        """
         self.rows = self.capacity = 0
+        self._limit = limit
         empty = [tuple(t.new_zeros(0, t.shape[1], 0, t.shape[3]) for t in tables) for tables in prompt]
         self._own = [RowLayer((keys, values)) for keys, values in empty]
         super().__init__(layers=list(self._own))
 
     def resize(self, rows: int, *, length: int) -> None:
-        """Make room for `rows` rows of `length` keys; gives memory back when half of it would do."""
-        need_rows, need = tiled(rows, ROW_TILE), tiled(length, TILE)
-        roomy = self.rows // 4 <= need_rows <= self.rows
-        need_rows = self.rows if roomy else 1 << (need_rows - 1).bit_length()
-        if self.capacity // 2 < need <= self.capacity:
+        """Make room for `rows` rows of `length` keys, in whole tiles.
+
+        Below the limit rows are made in powers of two, and memory is given back only when half of the keys, or less
+        than a quarter of the rows, would do: what comes and goes moves nothing.
+        """
+        least, need = tiled(rows, ROW_TILE), tiled(length, TILE)
+        if self.capacity // 2 < need <= self.capacity and least * self.capacity <= self._limit:
             need = self.capacity
+        roomy = self.rows // 4 <= least <= self.rows
+        wanted = self.rows if roomy else 1 << (least - 1).bit_length()
+        need_rows = max(least, min(wanted, self._limit // need // ROW_TILE * ROW_TILE))
         if (need_rows, need) == (self.rows, self.capacity):
             return
         kept = min(rows, self.rows), min(need, self.capacity)

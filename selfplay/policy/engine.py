@@ -19,10 +19,11 @@ import torch
 
 from selfplay.errors import UserError
 from selfplay.policy import Request, Tokenizer
-from selfplay.policy.attention import ROW_TILE, TILE, RowCache, Step, check_model, decoding, tiled
+from selfplay.policy.attention import TILE, RowCache, Step, check_model, decoding, tiled
 from selfplay.policy.draws import Drawer, uniforms
 from selfplay.policy.precision import embedded, wide_sums
 from selfplay.policy.prefixes import Piece, Prefixes
+from selfplay.policy.rows import ROW_TILE, counts
 from selfplay.types import Stop
 
 _MARGIN = 8
@@ -80,8 +81,9 @@ class Row:
 class Engine:
     """The rows in flight and their keys and values. Every method runs on the torch thread.
 
-    `max_rows` limits the batch; `kv_tokens` limits rows times the longest row, in tokens of cache. Prompts kept for
-    later ones take up to a quarter of that beside it.
+    `max_rows` limits the batch; `kv_tokens` limits rows times the longest row, in tokens of cache, with rows counted by
+    whole tiles. The first tile is the exception: a lone row is never refused, and takes as much as `ROW_TILE` of its
+    length. Prompts kept for later ones take up to a quarter of `kv_tokens` beside it.
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer, *, max_rows: int, kv_tokens: int) -> None:
@@ -95,8 +97,14 @@ class Engine:
         self._rows: list[Row | None] = []
         self._cache: RowCache | None = None
         self._prefixes = Prefixes(model, tokens=kv_tokens // 4)
+        self._counts = counts(model, most=max_rows)
         self.tokens = 0
         """Sampled so far."""
+
+    @property
+    def invariant(self) -> bool:
+        """Does no bit of a row depend on the rows beside it?"""
+        return bool(self._counts)
 
     @property
     def rows(self) -> int:
@@ -107,7 +115,9 @@ class Engine:
         """Is there room for `row` beside those in flight and those of `among`, however long all of them get?"""
         live = [r for r in (*self._rows, *among, row) if r is not None]
         longest = max(tiled(r.reserve, TILE) for r in live)
-        return len(live) == 1 or (len(live) <= self._max_rows and len(live) * longest <= self._kv_tokens)
+        # the cache holds whole tiles of rows; the others of the first one cost nothing more than a lone row does
+        rows = tiled(len(live), ROW_TILE) if len(live) > ROW_TILE else len(live)
+        return len(live) == 1 or (len(live) <= self._max_rows and rows * longest <= self._kv_tokens)
 
     def release(self) -> list[Row]:
         """Free the places of the rows nobody waits for any more, and return those rows."""
@@ -139,11 +149,12 @@ class Engine:
         live = [row for row in self._rows if row is not None]
         if not live or self._cache is None:
             return []
-        # the rows that fill up the tile feed some token at position 0; their result is thrown away
-        blank = tiled(len(live), ROW_TILE) - len(live)
+        # the rows that fill up the step feed some token at position 0; their result is thrown away
+        kept = tiled(len(live), ROW_TILE)
+        blank = next((rows for rows in self._counts if rows >= kept), kept) - len(live)
         ids_B = torch.tensor([row.token_ids[-1] for row in live] + [live[0].token_ids[-1]] * blank)
         positions_B = torch.tensor([row.length - 1 for row in live] + [0] * blank).to(self._device)
-        step = Step(positions_B=positions_B, capacity=self._cache.capacity)
+        step = Step(positions_R=positions_B[:kept], capacity=self._cache.capacity)
         with decoding(self._model, step), wide_sums(self._model):
             logits_BV = self._model(
                 inputs_embeds=embedded(self._model, ids_B[:, None].to(self._device)),
@@ -174,7 +185,7 @@ class Engine:
     def _place(self, row: Row, pieces: Sequence[Piece]) -> None:
         """Give `row` the first free place, and its prompt's keys and values."""
         if self._cache is None:
-            self._cache = RowCache(pieces[0].tables)
+            self._cache = RowCache(pieces[0].tables, limit=self._kv_tokens)
         place = self._rows.index(None) if None in self._rows else len(self._rows)
         self._rows[place : place + 1] = [row]
         self._resize()

@@ -132,9 +132,8 @@ class LocalPolicy:
 
     @property
     def capabilities(self) -> PolicyCapabilities:
-        """Trains, shares its weights; deterministic on the processor, whose kernels give a row the same bits in any
-        company."""
-        alone = self._model.device.type == "cpu"
+        """Trains, shares its weights; deterministic where a row has the same bits in any company (`rows`)."""
+        alone = self._engine.invariant
         return PolicyCapabilities(trains=True, shares_weights=True, deterministic=alone, max_context=self._context)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from selfplay.policy import Request
+from selfplay.policy.attention import ROW_TILE, TILE, tiled
 from selfplay.policy.engine import Engine, Row
 from selfplay.policy.toy import CharTokenizer, toy_model
 from selfplay.types import Sampling, Stop
@@ -73,6 +74,40 @@ def test_room_is_counted_in_rows_and_in_cache() -> None:
     assert not small.fits(short, among=[long])
     assert small.fits(short, among=[short])
     assert not small.fits(short, among=[short, short])
+
+
+def test_rows_are_counted_by_whole_tiles() -> None:
+    crowd, one = engine(max_rows=16, kv_tokens=1000), row("a" * 60, tokens=100)
+    assert crowd.fits(one, among=[one] * 3)
+    assert not crowd.fits(one, among=[one] * 4), "five rows take the cache of eight: 8 x 192 tokens"
+
+
+def test_rows_of_all_lengths_stay_within_the_cache_and_are_what_they_are_alone() -> None:
+    def waiting() -> list[Row]:
+        """Many short ones, then few long ones, then both; each with the longest reply that it may get."""
+        lengths = [4] * 20 + [90] * 6 + [4, 150] * 6 + [3] * 20
+        return [row("abcde"[i % 5] * length, tokens=5 + i % 40, seed=i) for i, length in enumerate(lengths)]
+
+    limit, rows = 1024, waiting()
+    crowd, queue, peaks = engine(max_rows=8, kv_tokens=limit), list(rows), []
+    while queue or crowd.rows:
+        admitted: list[Row] = []
+        while queue and crowd.fits(queue[0], among=admitted):
+            admitted.append(queue.pop(0))
+        crowd.admit(admitted, version=0)
+        crowd.step()
+        longest = max((tiled(r.reserve, TILE) for r in rows if r.token_ids), default=0)
+        cache = crowd._cache
+        assert cache is not None
+        assert cache.rows * cache.capacity <= max(limit, ROW_TILE * longest)
+        peaks.append(cache.rows * cache.capacity)
+    assert max(peaks) == limit
+    for i, alone in enumerate(waiting()):
+        if i % 7 == 0:
+            single = engine()
+            single.admit([alone], version=0)
+            finish(single)
+            assert (alone.token_ids, alone.logprobs, alone.stop) == (rows[i].token_ids, rows[i].logprobs, rows[i].stop)
 
 
 def test_a_dropped_row_leaves_at_the_next_step() -> None:
