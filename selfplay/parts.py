@@ -238,12 +238,14 @@ def role_weights(config: Config, players: Players) -> Mapping[str, float] | Lite
 
 def forecast_of(config: Config, players: Players, shape: memory.Shape) -> forecast.Forecast:
     """What a run of a model of `shape` needs of memory."""
+    adapters = max(1, len(own_adapters(config, players)))
     setup = memory.Setup(
         dtype=config.learner.dtype,
         optimizer=config.learner.optimizer,
-        lora_rank=config.learner.lora_rank * max(1, len(own_adapters(config, players))),
+        lora_rank=config.learner.lora_rank * adapters,
         reference=config.learner.kl > 0.0,
         rows=sampler_rows(config),
+        samplers=adapters,
     )
     seeds, play, trained = config.curriculum.seeds, config.play, players.trained(config.roles.train)
     groups = [

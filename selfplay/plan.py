@@ -155,6 +155,8 @@ def _roles(config: Config, players: parts.Players) -> Iterator[PlanRow]:
 
 _EXAMPLES = {"code": "procedural bugs", "search": "sentences with a blank", "echo": "none"}
 """What a warm-up is made of."""
+_WARMING = "at its peak: a linear rise over 10% of them, a cosine to 10% of it"
+"""How the learning rate of a warm-up goes. Source: `learner.options`."""
 
 
 def _warmup(config: Config) -> Iterator[PlanRow]:
@@ -162,13 +164,14 @@ def _warmup(config: Config) -> Iterator[PlanRow]:
     if not warmup.steps:
         yield PlanRow(section="warm-up", name="none", value="self-play starts with the weights as they are")
         return
-    value = f"at most {warmup.steps} updates of {warmup.examples} examples, learning rate {warmup.lr:g}"
+    value = f"at most {warmup.steps} updates of {warmup.examples} examples, learning rate {warmup.lr:g} {_WARMING}"
     note = f"{', '.join(_EXAMPLES[name] for name in games_of(config))}; train seeds only"
     yield PlanRow(section="warm-up", name="supervised", value=value, note=note)
     ends = WarmUp(steps=warmup.steps, examples=warmup.examples, check_every=warmup.check_every)
     low, high = ends.solve_rate
     rule = f"dev set: at least {ends.min_valid:.0%} valid and {low:.0%} to {high:.0%} solved"
-    yield PlanRow(section="warm-up", name="ends", value=f"{rule}, looked at every {warmup.check_every} updates")
+    looked = f"every {warmup.check_every} updates" if warmup.check_every else "once, after the last update"
+    yield PlanRow(section="warm-up", name="ends", value=f"{rule}, looked at {looked}")
 
 
 def _rewards(config: Config) -> Iterator[PlanRow]:
@@ -230,14 +233,27 @@ def _learning(config: Config, players: parts.Players) -> Iterator[PlanRow]:
         yield PlanRow(section="learning", name="correction", value=_CORRECTIONS[weighed], note=why)
     kl = f"{learner.kl:g} {learner.kl_estimator} against the post-warm-up weights" if learner.kl else "none"
     yield PlanRow(section="learning", name="KL", value=kl)
-    optimizer = f"AdamW, learning rate {learner.lr:g}, gradient norm at most {learner.max_grad_norm:g}"
-    yield PlanRow(section="learning", name="optimizer", value=optimizer)
+    yield _optimizer(config)
     kept = "parameters and moments float32" if learner.optimizer == "adamw" else "parameters float32, moments in 8 bits"
     precision = f"{kept}, forward in {learner.dtype}"
     if learner.lora_rank:
         whose = ", for each role its own" if learner.lora_per_role else ""
         precision = f"adapters of rank {learner.lora_rank}{whose}: {precision}"
     yield PlanRow(section="learning", name="precision", value=precision)
+
+
+_ADAMW = "betas 0.9 and 0.95, epsilon 1e-08"
+"""Source: `learner.options`, `learner.optimizer`, which wait for torch."""
+
+
+def _optimizer(config: Config) -> PlanRow:
+    learner = config.learner
+    rate = f"learning rate {learner.lr:g}"
+    # note: a ramp of one update is none.
+    rate += f" after a linear rise over {learner.ramp} updates" if learner.ramp > 1 else ""
+    value = f"AdamW, {rate}, gradient norm at most {learner.max_grad_norm:g}"
+    decay = f"weight decay {learner.weight_decay:g}"
+    return PlanRow(section="learning", name="optimizer", value=value, note=f"{_ADAMW}, {decay}")
 
 
 _CLIPPED = "max(-A r, -A clip(r, {below:g}, {above:g}))"

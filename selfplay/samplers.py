@@ -22,6 +22,7 @@ from selfplay import ahead, elsewhere
 from selfplay.cache import cache_folder
 from selfplay.config import Config
 from selfplay.errors import NotReady, UserError
+from selfplay.learner.refuse import refuse_ranks
 from selfplay.policy import cards
 from selfplay.project import did_you_mean
 from selfplay.types import record
@@ -75,13 +76,14 @@ def check(config: Config) -> Sampler:
 
     Raises:
         UserError: a constant is unknown or of the wrong type, something is to learn from an endpoint's replies,
-            steps are to be played ahead by a sampler that shares its weights, or engines have another arithmetic than
-            the learner and nothing corrects that.
+            steps are to be played ahead by a sampler that shares its weights, engines have another arithmetic than
+            the learner and nothing corrects that, or ranks are to learn as they cannot.
         NotReady: vLLM is not there, or too old.
     """
     name, options = config.policy.backend, config.policy.options
     corrected = correction(config) is not None
     _refuse_adapters(config)
+    _refuse_ranks(config)
     elsewhere.refuse(config)
     shares = name == "local" and not elsewhere.engines(config)
     ahead.refuse(config.run.staleness, shares_weights=shares, corrected=corrected or name == "openai")
@@ -143,6 +145,14 @@ def _refuse_adapters(config: Config) -> None:
             f"{said}, and learner.ranks is {learner.ranks}: ranks share one adapter",
             hint="-s learner.ranks=1, or one adapter for all: -s learner.lora_per_role=false",
         )
+
+
+def _refuse_ranks(config: Config) -> None:
+    """Several ranks learn in one way alone, which they would say only once they have started and loaded the model."""
+    learner = config.learner
+    # note: from an endpoint nothing is learnt, and a Tinker server says itself what it cannot do.
+    if learner.ranks > 1 and config.policy.backend not in ("openai", "tinker"):
+        refuse_ranks(in_turns=learner.order != "joint", optimizer=learner.optimizer)
 
 
 def in_flight(config: Config) -> int:

@@ -27,7 +27,7 @@ from selfplay.learner import memory
 from selfplay.policy.cards import ENGINE_MB, USED, learner_has_one
 from selfplay.policy.cards import cards as cards
 from selfplay.policy.models import described
-from selfplay.types import record
+from selfplay.types import Role, record
 from selfplay.views.plan import PlanRow
 
 BUDGETS = (1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
@@ -177,16 +177,20 @@ def needs_of(config: Config, players: parts.Players) -> Needs | None:
     size = memory.SIZES[config.learner.dtype]
     weights, copied = size * shape.parameters / memory.MB, config.policy.backend == "vllm"
     away = elsewhere.engines(config) > 0
-    longest = max(role.sampling.max_tokens for role in players.everybody)
-    tokens = config.policy.max_rows * min(shape.context, _PROMPT + longest)
+    tokens = config.policy.max_rows * min(shape.context, max(map(_row, players.everybody)))
     if not copied:
-        tokens = min(tokens, memory.CACHE_TOKENS)
+        tokens = min(tokens, memory.CACHE_TOKENS) * max(1, len(parts.own_adapters(config, players)))
     return Needs(
         learner=lambda budget, limit: _learner(config, players, shape, budget=budget, limit_mb=limit),
         engine_mb=weights + ENGINE_MB if copied and not away else 0.0,
         weights_mb=weights,
         keys_mb=0.0 if away else tokens * 2 * shape.layers * shape.kv_heads * shape.head_size * size / memory.MB,
     )
+
+
+def _row(role: Role) -> int:
+    """Tokens of a play at its longest; with tools the prompt is counted already."""
+    return parts._longest(role) + (_PROMPT if role.tools is None else 0)
 
 
 _PROMPT = 512

@@ -12,8 +12,11 @@ import pytest
 from selfplay.config import Config, load
 from selfplay.errors import NotFound, UserError
 from selfplay.learner import grpo
+from selfplay.learner.optimizer import EPS
+from selfplay.learner.options import WARMUP_FLOOR, WARMUP_RAMP, Options
 from selfplay.plan import optimum, plan
 from selfplay.project import Project
+from selfplay.views.plan import PlanRow
 from tests.learner.test_memory import SMOLLM2
 
 
@@ -67,6 +70,29 @@ def test_the_constants_of_the_formulas_are_those_of_the_code(
     notes = {row.name: row.note for row in plan(toy_config("learner.loss=gspo"), project)}
     assert notes["loss"].endswith(f"GSPO's own clip is {said}")
     assert inspect.signature(grpo.dual_clipped).parameters["cap"].default == 3.0
+    first, second = Options(lr=1.0, warmup_lr=1.0).betas
+    assert notes["optimizer"] == f"betas {first:g} and {second:g}, epsilon {EPS:g}, weight decay 0"
+    warming = {row.name: row for row in plan(toy_config("warmup.steps=9"), project)}["supervised"].value
+    assert warming.endswith(f"a linear rise over {WARMUP_RAMP:.0%} of them, a cosine to {WARMUP_FLOOR:.0%} of it")
+
+
+def test_rate_and_decay_are_said(project: Project, toy_config: Callable[..., Config]) -> None:
+    def optimizer(*sets: str) -> PlanRow:
+        return {row.name: row for row in plan(toy_config(*sets), project)}["optimizer"]
+
+    assert optimizer().value == "AdamW, learning rate 0.001, gradient norm at most 1"
+    assert optimizer("learner.ramp=1") == optimizer(), "its first update has the whole rate"
+    risen = optimizer("learner.ramp=20", "learner.weight_decay=0.01")
+    assert risen.value.startswith("AdamW, learning rate 0.001 after a linear rise over 20 updates, gradient")
+    assert risen.note.endswith("weight decay 0.01")
+
+
+@pytest.mark.parametrize(("every", "words"), [(0, "once, after the last update"), (5, "every 5 updates")])
+def test_when_a_warm_up_is_looked_at(
+    every: int, words: str, project: Project, toy_config: Callable[..., Config]
+) -> None:
+    rows = plan(toy_config("warmup.steps=9", f"warmup.check_every={every}"), project)
+    assert {row.name: row.value for row in rows}["ends"].endswith(f"solved, looked at {words}")
 
 
 @pytest.mark.parametrize(("sets", "words"), [("learner.loss=cispo", "absolute cap"), ("learner.loss=ppo", "no loss")])

@@ -72,6 +72,8 @@ def echoed(body: dict[str, object]) -> Answer:
             ("policy.backend=openai", "policy.options={url='http://h/v1'}", "roles.train=[]", "warmup.steps=3"),
             "warmup.steps asks to learn",
         ),
+        (("learner.ranks=2", "learner.order=solver_first"), "ranks make one update a step"),
+        (("learner.ranks=2", "learner.optimizer=adamw8bit"), "`adamw8bit` keeps blocks of numbers together"),
     ],
 )
 def test_what_a_backend_cannot_honour_is_refused_by_the_plan_and_the_run(

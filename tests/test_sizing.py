@@ -17,6 +17,7 @@ from selfplay.config.scales import SCALES
 from selfplay.config.settings import fields
 from selfplay.errors import UserError
 from selfplay.events import Interrupt
+from selfplay.learner import memory
 from selfplay.plan import plan
 from selfplay.policy import cards
 from selfplay.project import Project
@@ -129,6 +130,21 @@ def test_a_large_model_does_not_fit_on_a_small_card_and_fits_on_several(large: P
     assert node.replicas == 7
     learner = node.loads[0].kinds
     assert learner["optimizer"] == pytest.approx(3 * 4 * 7615.5, rel=0.01)
+
+
+def test_a_row_is_as_long_as_the_longest_play_of_a_role(large: Path, project: Project) -> None:
+    def tokens(preset: str) -> float:
+        sets = [f"policy.model={large}", "policy.backend=vllm", "policy.max_rows=10"]
+        config = configs.load(preset, project=project, sets=sets, environ={})
+        found = sizing.needs_of(config, parts.roles(config, project))
+        assert found is not None
+        size = memory.SIZES[config.learner.dtype]
+        return found.keys_mb * memory.MB / (2 * 28 * 4 * 128 * size)
+
+    short, searches = project.load_role("injector"), project.load_role("search_solver")
+    assert tokens("quickstart") == pytest.approx(10 * (512 + short.sampling.max_tokens))
+    assert searches.limits.context > 512 + searches.sampling.max_tokens
+    assert tokens("ssp-paper") == pytest.approx(10 * searches.limits.context), "prompt and what tools say among them"
 
 
 def test_a_plan_says_what_fits_and_that_a_scale_is_untested(

@@ -19,27 +19,30 @@ def demonstrations(
 
     Args:
         examples: In the order of the update.
-        tokenizer: Encodes prompt and reply apart, as they are when the reply is sampled.
+        tokenizer: Encodes prompt and reply apart, as they are when the reply is sampled: the prompt by its template.
         end: The model's own end-of-sequence id or ids.
 
     Raises:
-        UserError: no example has a reply, or a prompt is empty.
+        UserError: no example has a reply, a prompt is empty, or the tokenizer has no chat template and one asks for it.
     """
     if not any(example.replies for example in examples):
         raise UserError("there is no example to imitate")
     end_id = _end_id(tokenizer, end)
     samples: list[Sample] = []
     for example in examples:
-        prompt = tokenizer.encode(example.prompt)
+        chat = example.template == "chat"
+        prompt = tokenizer.encode_chat(example.prompt) if chat else tokenizer.encode(example.prompt)
         if not prompt:
             raise UserError(f"the example from {example.source} has an empty prompt")
+        # note: of a chat alone, so that ids of what is taught as plain text stay what they are in every record.
+        shown = ("example", *(["chat"] if chat else []), example.role, example.source, example.prompt)
         for reply in example.replies:
             reply_ids = (*tokenizer.encode(reply), end_id)
             samples.append(
                 Sample(
-                    trajectory_id=digest("example", example.role, example.source, example.prompt, reply),
+                    trajectory_id=digest(*shown, reply),
                     role=example.role,
-                    group_id=digest("example", example.role, example.source, example.prompt),
+                    group_id=digest(*shown),
                     token_ids=prompt + reply_ids,
                     trained=(False,) * len(prompt) + (True,) * len(reply_ids),
                     sampler_logprobs=(0.0,) * (len(prompt) + len(reply_ids)),

@@ -2,7 +2,7 @@
 
 What is counted: float32 parameters, their copy in the compute type, gradients, moments, a frozen reference; what
 the backward pass keeps of one micro-batch (`kept_bytes`), with and without layers computed again; the
-probabilities of the trained tokens; the sampler's cache; and what Python and its libraries take before any of
+probabilities of the trained tokens; the caches of the samplers; and what Python and its libraries take before any of
 it (`FLOOR_MB`). The counts per layer are of the tensors that autograd saves in Llama's, Qwen's and Gemma's
 layers under `forward`; other families are counted as Llama.
 
@@ -39,7 +39,7 @@ PASS_BYTES = 2 * FLOAT32 << 19
 KEPT_ELEMENTS = 1 << 27
 """As `head.KEPT_ELEMENTS`."""
 CACHE_TOKENS = 32_768
-"""Most tokens of the sampler's cache, rows times the longest row (`policy.local.LocalPolicy`)."""
+"""Most tokens of a sampler's cache, rows times the longest row (`policy.local.LocalPolicy`)."""
 BITS8 = 1.02
 """Bytes an entry of a moment in 8 bits, its share of the blocks' scales included."""
 CGROUP = Path("/sys/fs/cgroup/memory.max")
@@ -99,7 +99,9 @@ class Setup:
     reference: bool = False
     """Is a frozen copy kept for a divergence?"""
     rows: int = 0
-    """Replies that the sampler decodes at the same time; 0: there is no sampler."""
+    """Replies that a sampler decodes at the same time; 0: there is no sampler."""
+    samplers: int = 1
+    """One, or one for each role that has adapters of its own (`policy.by_role`); each has a cache."""
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape | None:
@@ -154,7 +156,7 @@ def fixed(shape: Shape, setup: Setup) -> dict[str, float]:
         "gradients": FLOAT32 * trained / MB,
         "moments": moments * trained / MB,
         "reference": size * all_ / MB if setup.reference and not setup.lora_rank else 0.0,
-        "sampler's cache": min(setup.rows * shape.context, CACHE_TOKENS) * cached / MB,
+        "sampler's cache": setup.samplers * min(setup.rows * shape.context, CACHE_TOKENS) * cached / MB,
     }
     return {name: mb for name, mb in found.items() if mb}
 
@@ -239,12 +241,14 @@ def room_of(shape: Shape | None, setup: Setup, *, memory_mb: float | None) -> Ro
 
 def setup_of(options: Options) -> Setup:
     """Of the learner's options."""
+    adapters = max(1, len(options.lora_roles))
     return Setup(
         dtype=options.dtype,
         optimizer=options.optimizer,
-        lora_rank=options.lora_rank * max(1, len(options.lora_roles)),
+        lora_rank=options.lora_rank * adapters,
         reference=options.kl_coef > 0.0,
         rows=options.sampler_rows,
+        samplers=adapters,
     )
 
 

@@ -29,13 +29,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from selfplay.errors import RunFailed, UserError
+from selfplay.errors import RunFailed
 from selfplay.learner import clipping, optimizer
 from selfplay.learner.batch import Row
 from selfplay.learner.forward import Scores, score
 from selfplay.learner.master import TORCH_DTYPES, DType
 from selfplay.learner.ranks_world import World
 from selfplay.learner.reference import Reference
+from selfplay.learner.refuse import refuse_ranks
 from selfplay.learner.weights import joined_digest, tensor_digest, tensors_digest
 
 
@@ -78,11 +79,7 @@ class Sharded:
         Raises:
             UserError: moments in 8 bits are asked for.
         """
-        if kind != "adamw":
-            raise UserError(
-                f"the optimizer `{kind}` keeps blocks of numbers together, which ranks would cut",
-                hint="-s learner.optimizer=adamw, or -s learner.ranks=1",
-            )
+        refuse_ranks(optimizer=kind)
         self._world, self._dtype = world, dtype
         self._betas, self._weight_decay = betas, weight_decay
         chosen = dict(sorted((dict(model.named_parameters()) if trained is None else trained).items()))

@@ -1,6 +1,7 @@
-"""What no update may begin with: numbers that are not finite, records that do not fit together.
+"""What no update may begin with: numbers that are not finite, records that do not fit together; what ranks cannot do.
 
-A NaN that gets into a loss shows as one number without a name; here the sample is still known.
+A NaN that gets into a loss shows as one number without a name; here the sample is still known. What ranks cannot do is
+said without torch, so that a plan says it too, and in the learner's words.
 
 Not here: what shows only in the forward (`trainer`: loss and gradient), groups that teach nothing (`batch`).
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from selfplay.errors import RunFailed
+from selfplay.errors import RunFailed, UserError
 from selfplay.types import Batch, Sample
 
 
@@ -24,6 +25,25 @@ def refuse(batch: Batch) -> None:
         if problem := _problem(sample):
             name = f"trajectory {sample.trajectory_id} (step {batch.step}, {sample.role})"
             raise RunFailed(f"{name} cannot be learnt from: {problem}", hint="look at it: selfplay inspect RUN ID")
+
+
+def refuse_ranks(*, optimizer: str, in_turns: bool = False) -> None:
+    """Check that a learner of several ranks can learn so.
+
+    Args:
+        optimizer: A `learner.optimizer.Kind`.
+        in_turns: Are several updates made of one step?
+
+    Raises:
+        UserError: it cannot.
+    """
+    if in_turns:
+        raise UserError("ranks make one update a step, of all roles", hint="-s learner.order=joint, or one process")
+    if optimizer != "adamw":
+        raise UserError(
+            f"the optimizer `{optimizer}` keeps blocks of numbers together, which ranks would cut",
+            hint="-s learner.optimizer=adamw, or -s learner.ranks=1",
+        )
 
 
 def _problem(sample: Sample) -> str | None:

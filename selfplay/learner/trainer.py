@@ -42,7 +42,7 @@ from selfplay.learner.placing import enough, prepare
 from selfplay.learner.ranks_shards import Sharded
 from selfplay.learner.ranks_world import World
 from selfplay.learner.reference import Reference
-from selfplay.learner.refuse import refuse
+from selfplay.learner.refuse import refuse, refuse_ranks
 from selfplay.learner.roles import partition_by_role
 from selfplay.learner.scoring import logprobs_of
 from selfplay.learner.tally import imitation_metrics, play_metrics
@@ -356,8 +356,7 @@ def _owner(
         )
     if options.lora_roles:
         raise UserError("ranks share one adapter", hint="-s learner.lora_per_role=false, or one process")
-    if options.updates_per_step > 1 or options.order:
-        raise UserError("ranks make one update a step, of all roles", hint="-s learner.order=joint, or one process")
+    refuse_ranks(optimizer=options.optimizer, in_turns=options.updates_per_step > 1 or bool(options.order))
     return Sharded(
         model,
         world=world,

@@ -1,7 +1,9 @@
 """Several policies as one: each role's requests go to its own.
 
-For roles with an adapter each over one base: a sampler a role, each with a cache of its own, over the same model and on
-the same thread (`sampler`). Whoever is not named is served by the first.
+For roles with an adapter each over one base: a sampler a role, over the same model and on the same thread (`sampler`).
+Each has a whole cache of its own and keeps it while another one works, for a cache's limit is also that of one reply's
+length; so the memory of all of them is what a run needs, and is counted (`learner.memory`). Whoever is not named is
+served by the first.
 
 Not here: the samplers (`local`), the adapters (`learner.lora`).
 """
@@ -56,7 +58,7 @@ def sampler(
 ) -> Policy:
     """The sampler `local` of `model`, or one a role where `roles` have adapters each, to which `speak_as` switches.
 
-    The other arguments are `LocalPolicy`'s.
+    The other arguments are `LocalPolicy`'s, and each sampler's: `max_rows` are those of one role.
     """
     from selfplay.policy.local import LocalPolicy
 

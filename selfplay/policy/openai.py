@@ -23,12 +23,13 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 import requests
 
-from selfplay.errors import NotReady, UserError
+from selfplay.errors import NotReady, RunFailed, UserError
 from selfplay.policy import Completion, PolicyCapabilities, Request, Tokenizer
 from selfplay.types import Stop
 
@@ -50,7 +51,7 @@ class OpenAIPolicy:
         url: up to and with `/v1`.
         model: the name it is served under.
         tokenizer: of that model, here.
-        max_context: prompt and reply, in tokens.
+        max_context: prompt and reply, in tokens; no reply is asked for that could get longer, which vLLM refuses.
         max_rows: most requests in flight.
         seconds: longest wait for one reply.
         tries: of one reply, where the endpoint is busy (429), fails (5xx) or is not reached.
@@ -77,8 +78,11 @@ class OpenAIPolicy:
         self._tries = tries
         self._pause = pause
         self._more = {IDS: True}
-        self._threads = ThreadPoolExecutor(max_workers=max_rows, thread_name_prefix="endpoint")
-        self._own = threading.local()
+        self._closed = threading.Event()
+        self._calls: set[asyncio.Future[Mapping[str, Any]]] = set()
+        self._jobs: SimpleQueue[tuple[Future[Mapping[str, Any]], Mapping[str, Any]] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._most, self._threads = max_rows, 0
 
     @property
     def capabilities(self) -> PolicyCapabilities:
@@ -94,55 +98,101 @@ class OpenAIPolicy:
         """One reply; `Completion.seconds` holds waits and further tries too.
 
         Raises:
-            UserError: the endpoint refuses the key, knows no such model, or does not take the request.
+            UserError: the prompt leaves no room for a reply; or the endpoint refuses the key, knows no such model, or
+                does not take the request.
             NotReady: it was busy, failed, or was not reached, at every try; or its answer is none.
+            RunFailed: the policy is closed.
+            asyncio.CancelledError: the caller gave up, or the policy was closed meanwhile.
         """
-        began = time.monotonic()
+        began, room = time.monotonic(), self._room(request)
+        if room < 1:
+            raise UserError(
+                f"the prompt has {len(request.prompt_ids)} tokens, and prompt and reply together may have "
+                f"{self._context}",
+                hint="shorten the role's prompt.md or what it shows, or name a model with a longer context",
+            )
+        if self._closed.is_set():
+            raise _over()
         body = {
             "model": self._model,
             "prompt": list(request.prompt_ids),
             "n": 1,
-            "max_tokens": request.sampling.max_tokens,
+            "max_tokens": min(request.sampling.max_tokens, room),
             "temperature": request.sampling.temperature,
             "seed": request.seed & 0x7FFFFFFF,
             "logprobs": 1,
             **({"stop": list(request.sampling.stop)} if request.sampling.stop else {}),
         }
-        answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._post, body)
+        call = asyncio.wrap_future(self._ask(body))
+        self._calls.add(call)
+        try:
+            answer = await call
+        finally:
+            self._calls.discard(call)
         return self._completion(answer, request, seconds=time.monotonic() - began)
 
     async def aclose(self) -> None:
-        """Drop what waits; idempotent."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Drop what waits or is in flight (its callers are cancelled), and ask nothing more; idempotent."""
+        self._closed.set()
+        for call in self._calls:
+            call.cancel()
+        for _ in range(self._threads):
+            self._jobs.put(None)
 
-    def _post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _room(self, request: Request) -> int:
+        """The longest that a reply can get, in tokens."""
+        return self._context - len(request.prompt_ids)
+
+    def _ask(self, body: Mapping[str, Any]) -> Future[Mapping[str, Any]]:
+        """`_post`, on one of at most `max_rows` threads; called on one thread, the loop's."""
+        told: Future[Mapping[str, Any]] = Future()
+        self._jobs.put((told, body))
+        if not self._idle.acquire(blocking=False) and self._threads < self._most:
+            self._threads += 1
+            # note: no pool, for its threads are joined when Python ends, and an answer may take `seconds` to come.
+            threading.Thread(target=self._work, name=f"endpoint-{self._threads}", daemon=True).start()
+        return told
+
+    def _work(self) -> None:
+        """A thread's life: what is asked, one after the other, over a session of its own."""
+        with requests.Session() as session:
+            while (job := self._jobs.get()) is not None:
+                told, body = job
+                if told.set_running_or_notify_cancel():
+                    try:
+                        told.set_result(self._post(body, session=session))
+                    except BaseException as error:  # noqa: BLE001 - the caller's, who waits for it
+                        told.set_exception(error)
+                self._idle.release()
+
+    def _post(self, body: Mapping[str, Any], *, session: requests.Session) -> Mapping[str, Any]:
         """The first choice of the answer; on a thread."""
-        if not hasattr(self._own, "session"):
-            self._own.session = requests.Session()
         key = os.environ.get(KEY)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        why, pause = "", self._pause
-        for number in range(self._tries):
+        why, wait, pause = "", 0.0, self._pause
+        for _ in range(self._tries):
+            # note: nobody waits for an answer that comes after the end, and the endpoint may be a paid one.
+            if self._closed.wait(min(wait, LONGEST_WAIT)):
+                raise _over()
             # note: other threads may learn meanwhile that the endpoint refuses it; what this one sent counts.
             more = self._more
-            if number:
-                time.sleep(min(pause, LONGEST_WAIT))
-                pause *= 2
             try:
-                answer = self._own.session.post(
+                answer = session.post(
                     self._url, json={**body, **more}, headers=headers, timeout=(CONNECT_SECONDS, self._seconds)
                 )
             # note: the last is an answer that ends before it should.
             except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
                 why = f"it was not reached ({type(error).__name__})"
+                wait, pause = pause, 2 * pause
                 continue
             if more and answer.status_code in (400, 422) and IDS in answer.text:
                 self._more = {}
-                return self._post(body)
+                return self._post(body, session=session)
             if answer.status_code != 429 and answer.status_code < 500:
                 return self._choice(answer)
             why = f"it answered {answer.status_code}"
-            pause = max(pause, _asked_for(answer))
+            wait = max(pause, _asked_for(answer))
+            pause = 2 * wait
         raise NotReady(
             f"the endpoint {self._url} gave no reply in {self._tries} tries: {why}",
             hint="look at its log; then type the same command again",
@@ -189,8 +239,8 @@ class OpenAIPolicy:
         exact = len(logprobs) == len(token_ids) and all(isinstance(one, int | float) for one in logprobs)
         stop = Stop.DONE
         if cut:
-            room = self._context - len(request.prompt_ids)
-            stop = Stop.CONTEXT if len(token_ids) >= room else Stop.TOKENS
+            # note: by what was asked for, since text that is encoded again may have another length.
+            stop = Stop.CONTEXT if self._room(request) < request.sampling.max_tokens else Stop.TOKENS
         return Completion(
             token_ids=token_ids,
             logprobs=tuple(map(float, logprobs)) if exact else (),
@@ -204,3 +254,7 @@ def _asked_for(answer: requests.Response) -> float:
     """Seconds that the endpoint asks to wait."""
     text = answer.headers.get("Retry-After", "")
     return float(text) if text.replace(".", "", 1).isdecimal() else 0.0
+
+
+def _over() -> RunFailed:
+    return RunFailed("the policy is closed")

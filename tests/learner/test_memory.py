@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from selfplay import config as configs
+from selfplay import parts, sizing
 from selfplay.learner import head, memory
 from selfplay.learner.batch import Row, pack
 from selfplay.learner.forward import score
 from selfplay.learner.memory import MB, Setup, Shape, fixed, limit_mb, room_of, shape_of, update_mb
 from selfplay.learner.trainer import Trainer
 from selfplay.policy.local import LocalPolicy
+from selfplay.project import Project
 from selfplay.types import Batch
 from tests.learner.test_families import DENSE, model_of, sample, shared, turns
 
@@ -98,6 +102,20 @@ def test_the_fixed_part_is_arithmetic() -> None:
     assert small["gradients"] < 0.02 * found["gradients"]
     assert "reference" not in small
     assert fixed(shape(), Setup(dtype="bfloat16", optimizer="adamw8bit"))["moments"] < 0.3 * found["moments"]
+
+
+def test_every_role_with_an_adapter_has_a_cache(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SMOLLM2))
+
+    def caches_mb(own: str) -> tuple[float, float]:
+        sets = [f"policy.model={tmp_path}", "learner.lora_rank=8", f"learner.lora_per_role={own}"]
+        config = configs.load("quickstart", project=project, sets=sets, environ={})
+        players = parts.roles(config, project)
+        needs = sizing.needs_of(config, players)
+        assert needs is not None
+        return parts.forecast_of(config, players, shape()).fixed["sampler's cache"], needs.keys_mb
+
+    assert caches_mb("true") == tuple(2 * mb for mb in caches_mb("false"))
 
 
 def test_adapters_are_counted(make_trainer: MakeTrainer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from selfplay.errors import NotReady, UserError
+from selfplay.errors import NotReady, RunFailed, UserError
 from selfplay.games.echo import CHARACTERS
 from selfplay.policy import Completion, Request
 from selfplay.policy.local import LocalPolicy
@@ -194,3 +196,98 @@ def test_a_stop_string_that_is_told_is_kept() -> None:
         assert (CharTokenizer(CHARACTERS).decode(found.token_ids), found.stop) == ("ab", Stop.DONE)
         assert found.logprobs == (), "missing is not certain"
         assert served.asked[0]["stop"] == ["b"]
+
+
+CONTEXT = 8
+
+
+def tight(body: dict[str, Any]) -> Answer:
+    """As vLLM does: what could get longer than the context is refused."""
+    if len(body["prompt"]) + body["max_tokens"] > CONTEXT:
+        return 400, f"This model's maximum context length is {CONTEXT} tokens"
+    return 200, {"choices": [{"text": "a" * body["max_tokens"], "finish_reason": "length"}]}
+
+
+def of_length(tokens: int) -> Request:
+    return Request(prompt_ids=(2,) * tokens, sampling=Sampling(max_tokens=4), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked_for", "stop"), [(4, 4, Stop.TOKENS), (5, 3, Stop.CONTEXT), (7, 1, Stop.CONTEXT)]
+)
+def test_no_more_is_asked_for_than_the_context_has_room_for(prompt: int, asked_for: int, stop: Stop) -> None:
+    async def main(url: str) -> Completion:
+        policy = OpenAIPolicy(url, model="toy", tokenizer=CharTokenizer(CHARACTERS), max_context=CONTEXT)
+        try:
+            with pytest.raises(UserError, match="the prompt has 8 tokens, and prompt and reply together may have 8"):
+                await policy.sample(of_length(CONTEXT))
+            return await policy.sample(of_length(prompt))
+        finally:
+            await policy.aclose()
+
+    with serving(tight) as served:
+        found = asyncio.run(main(served.url))
+        assert [body["max_tokens"] for body in served.asked] == [asked_for]
+    assert (len(found.token_ids), found.stop) == (asked_for, stop)
+
+
+def test_after_the_end_nothing_more_is_asked() -> None:
+    before, refused = set(threading.enumerate()), threading.Event()
+
+    def reply(body: dict[str, Any]) -> Answer:
+        refused.set()
+        return 503, "down"
+
+    async def main(url: str) -> None:
+        policy = OpenAIPolicy(url, model="toy", tokenizer=CharTokenizer(CHARACTERS), max_rows=1, pause=20.0)
+        calls = [asyncio.create_task(policy.sample(of_length(3))) for _ in range(2)]
+        assert await asyncio.to_thread(refused.wait, 60)
+        await policy.aclose()
+        await policy.aclose()
+        await asyncio.wait(calls, timeout=10)
+        assert all(call.cancelled() for call in calls)
+        with pytest.raises(RunFailed, match="closed"):
+            await policy.sample(of_length(3))
+
+    with serving(reply) as served:
+        asyncio.run(main(served.url))
+        started = [one for one in set(threading.enumerate()) - before if one.name.startswith("endpoint")]
+        for thread in started:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in started), "it would try four times more"
+        assert len(served.asked) == 1
+
+
+ENDING = """
+import asyncio, sys
+from selfplay.policy import Request
+from selfplay.policy.openai import OpenAIPolicy
+from selfplay.policy.toy import CharTokenizer
+from selfplay.types import Sampling
+
+async def main():
+    policy = OpenAIPolicy(sys.argv[1], model="toy", tokenizer=CharTokenizer())
+    call = asyncio.create_task(policy.sample(Request(prompt_ids=(2,), sampling=Sampling(max_tokens=4), seed=1)))
+    await asyncio.to_thread(sys.stdin.readline)
+    await policy.aclose()
+    await asyncio.wait([call])
+    print("cancelled" if call.cancelled() else "answered")
+
+asyncio.run(main())
+"""
+
+
+def test_an_answer_that_does_not_come_does_not_hold_the_process() -> None:
+    pipe = subprocess.PIPE
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        with subprocess.Popen([sys.executable, "-c", ENDING, url], stdin=pipe, stdout=pipe, text=True) as child:
+            try:
+                line = server.accept()[0]
+                with line:
+                    assert line.recv(65_536)
+                    said, _ = child.communicate("close\n", timeout=60)
+            finally:
+                child.kill()
+    assert (child.returncode, said) == (0, "cancelled\n")
