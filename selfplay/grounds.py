@@ -123,7 +123,8 @@ async def _code(
     refuse_pastless(config, project, players)
     source, recipes = source_of(config, project), sandboxes(project)
     observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind}) and what {source} requires"))
-    wheels = await asyncio.to_thread(_wheels, source, config, tools=load_recipe(folder=recipes).tools)
+    recipe = load_recipe(folder=recipes)
+    wheels = await asyncio.to_thread(_wheels, source, config, tools=recipe.tools)
     provider, words = await _provider(config, recipes, wheels, observe=observe, stack=stack)
     await provider.reap()
     kind = TreeGame if players.tools else CodeGame
@@ -144,7 +145,9 @@ async def _code(
         options=code_options(config),
     )
     code = kind(
-        opening=Opening(source, cache=cache_folder(), provider=provider, wheels=wheels, settings=settings),
+        opening=Opening(
+            source, cache=cache_folder(), provider=provider, wheels=wheels, settings=settings, spec=recipe.spec()
+        ),
         proposer=players.proposer,
         solver=players.solver,
         config_digest=config_digest,

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_BYTES = 1 << 16
+_NAME_TOO_LONG = 36
+"""ENAMETOOLONG."""
 
 
 def get(line: "Line", fields: list[bytes]) -> None:
@@ -27,6 +29,8 @@ def get(line: "Line", fields: list[bytes]) -> None:
         if error.errno in (6, 40):
             # ENXIO, ELOOP
             raise PermissionError(f"a link or a socket, not a file: {os.fsdecode(path)}") from error
+        if error.errno == _NAME_TOO_LONG:
+            raise FileNotFoundError(f"no such file: {os.fsdecode(path)}") from error
         raise
     finally:
         os.close(parent)
@@ -100,6 +104,11 @@ def walk(root: bytes, folders: list[bytes], *, make: bool) -> int:
             if make or mode & 0o170000 == 0o120000:
                 raise PermissionError(f"goes through a link or a file: {os.fsdecode(folder)}") from error
             raise FileNotFoundError(f"no such file: {os.fsdecode(folder)}") from error
+        except OSError as error:
+            if error.errno == _NAME_TOO_LONG:
+                # note: no file has that name, which is not the machine's fault.
+                raise FileNotFoundError(f"no such file: {os.fsdecode(folder)}") from error
+            raise
         finally:
             os.close(current)
         current = below

@@ -31,7 +31,7 @@ from selfplay.sandbox.holder import BubblewrapSandbox
 from selfplay.sandbox.namespaces import Marks, marks_of
 from selfplay.sandbox.pool import Pool
 from selfplay.sandbox.process import age_of
-from selfplay.sandbox.recipe import Recipe
+from selfplay.sandbox.recipe import Recipe, spec_of
 
 
 class BubblewrapProvider:
@@ -113,7 +113,7 @@ class BubblewrapProvider:
             return Preflight(ready=False, what=f"bubblewrap needs Linux; this is {sys.platform}", fix="use Docker")
         provider = cls(environment=tool_environment(recipe.tools if recipe is not None else TEST_TOOLS))
         try:
-            sandbox = await provider.create(SandboxSpec(name="python"))
+            sandbox = await provider.create(spec_of(recipe))
             result = await sandbox.exec([provider.python, "-I", "-c", LOOK], timeout_seconds=30.0)
         except SelfplayError as error:
             return Preflight(ready=False, what=error.message, fix=error.hint or fix_of(error.message))

@@ -40,7 +40,7 @@ from selfplay.sandbox.environment import LOOK, PYTHON_INSIDE, tool_environment
 from selfplay.sandbox.hardening import OWNER, environment_of, host_config, labels_of, left_of
 from selfplay.sandbox.image import has_image, image_tag
 from selfplay.sandbox.pool import Pool
-from selfplay.sandbox.recipe import Recipe, load_recipe
+from selfplay.sandbox.recipe import Recipe, load_recipe, spec_of
 from selfplay.types import Result
 
 _BUSY_SECONDS = 20.0
@@ -269,7 +269,7 @@ class DockerProvider:
         """Make a container and look around in it."""
         try:
             provider = cls(recipe=recipe)
-            result = await _look(provider)
+            result = await _look(provider, spec_of(recipe))
         except SelfplayError as error:
             return Preflight(ready=False, what=error.message, fix=error.hint)
         if result.exit_code != 0:
@@ -277,9 +277,9 @@ class DockerProvider:
         return Preflight(ready=True, what=f"made a container and looked around in it: {result.stdout.strip()}")
 
 
-async def _look(provider: DockerProvider) -> Result:
+async def _look(provider: DockerProvider, spec: SandboxSpec) -> Result:
     try:
-        sandbox = await provider.create(SandboxSpec(name="python"))
+        sandbox = await provider.create(spec)
         return await sandbox.exec([provider.python, "-I", "-c", LOOK], timeout_seconds=30.0)
     finally:
         await provider.aclose()

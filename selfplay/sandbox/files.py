@@ -46,6 +46,8 @@ def read_file(root: int, path: str, *, max_bytes: int) -> bytes:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 raise PermissionError(errno.EACCES, "a link or a socket, not a file", path) from error
+            if error.errno == errno.ENAMETOOLONG:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
             raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -111,6 +113,11 @@ def _walk(root: int, folders: list[str], path: str, *, make: bool = False, uid: 
                 if make or stat.S_ISLNK(os.stat(folder, dir_fd=current, follow_symlinks=False).st_mode):
                     raise PermissionError(errno.EACCES, "goes through a link or a file", path) from error
                 raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    # note: no file has that name, and it is the candidate's or the policy's, not the machine's fault.
+                    raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
+                raise
             os.close(current)
             current = below
         yield current

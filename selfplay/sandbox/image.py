@@ -22,15 +22,19 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import docker
 import docker.constants
 import docker.errors
 import docker.utils
 import requests
+import urllib3.exceptions
 
 from selfplay.cache import cache_folder
 from selfplay.errors import NotReady
@@ -42,6 +46,7 @@ from selfplay.types import digest
 PULL_SECONDS = 30.0
 BUILD_SECONDS = 300.0
 BOOTSTRAP_SECONDS = 900.0
+_T = TypeVar("_T")
 _OLDEST = docker.constants.MINIMUM_DOCKER_API_VERSION
 _SUITE = "bookworm"
 _PACKAGES = ("python3", "git")
@@ -60,7 +65,13 @@ RUN set -eu; python="{INSIDE}/bin/python -I -S"; \\
     $python -m compileall -q "$packages"
 """
 """What adds wheels to the image below; nothing of them is run."""
-_FAILURES = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
+# note: the client library reads an answer that comes in pieces past requests, whose exceptions are not raised then.
+_FAILURES = (
+    docker.errors.DockerException,
+    requests.exceptions.RequestException,
+    urllib3.exceptions.HTTPError,
+    OSError,
+)
 
 
 def connect(*, timeout_seconds: float) -> Any:
@@ -208,8 +219,9 @@ def _build(api: Any, tag: str, context: io.BytesIO, *, base: str, version: str =
         NotReady: a step failed; the end of its output is in the sentence.
     """
     log = ""
+    # note: the time-out of the client is not that of its builds.
     for line in api.build(
-        fileobj=context, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True,
+        fileobj=context, custom_context=True, tag=tag, rm=True, forcerm=True, decode=True, timeout=BUILD_SECONDS,
         network_mode="none", buildargs={"BASE": base, **({"VERSION": version} if version != "any" else {})},
     ):  # fmt: skip
         log += line.get("stream", "")
@@ -224,7 +236,7 @@ def _base(api: Any, recipe: Recipe, *, say: Callable[[str], None]) -> str:
     for name in (recipe.base, imported):
         if has_image(api, name):
             return name
-    say(f"asking the registry for {recipe.base} (at most {PULL_SECONDS:.0f} s)")
+    say(f"asking the registry for {recipe.base} (given up after {PULL_SECONDS:.0f} s of silence)")
     if _pull(recipe.base):
         return recipe.base
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
@@ -244,16 +256,18 @@ def _import(api: Any, rootfs: Path, *, say: Callable[[str], None], name: str | N
             return name
     say(f"importing {rootfs}")
     repository, _, label = name.partition(":")
-    answer = api.import_image_from_file(str(rootfs), repository=repository, tag=label)
+
+    def imported() -> str:
+        return str(api.import_image_from_file(str(rootfs), repository=repository, tag=label))
+
+    answer = _within(BUILD_SECONDS, imported, what=f"the import of {rootfs}")
     if not has_image(api, name):
-        raise NotReady(
-            f"{rootfs} could not be imported: {str(answer).strip()[-300:]}", hint="give a plain or gzipped tar"
-        )
+        raise NotReady(f"{rootfs} could not be imported: {answer.strip()[-300:]}", hint="give a plain or gzipped tar")
     return name
 
 
 def _ask_registry(name: str, *, say: Callable[[str], None]) -> None:
-    say(f"asking the registry for {name} (at most {PULL_SECONDS:.0f} s)")
+    say(f"asking the registry for {name} (given up after {PULL_SECONDS:.0f} s of silence)")
     if not _pull(name):
         raise NotReady(
             f"there is no image `{name}` here, and no registry gives it", hint="docker images; or give --rootfs TAR"
@@ -265,15 +279,47 @@ def _pull(name: str) -> bool:
     api = connect(timeout_seconds=PULL_SECONDS)
     # note: a registry's port has a colon too, and a digest is no tag.
     repository, label = docker.utils.parse_repository_tag(name)
+    heard = [time.monotonic()]
+
+    def pulled() -> bool:
+        try:
+            for line in api.pull(repository, tag=label or "latest", stream=True, decode=True):
+                heard.append(time.monotonic())
+                if "error" in line:
+                    return False
+            return has_image(api, name)
+        finally:
+            api.close()
+
     try:
-        for line in api.pull(repository, tag=label or "latest", stream=True, decode=True):
-            if "error" in line:
-                return False
-        return has_image(api, name)
+        return _within(PULL_SECONDS, pulled, what=f"the pull of {name}", since=lambda: heard[-1])
     except _FAILURES:
         return False
-    finally:
-        api.close()
+
+
+def _within(seconds: float, ask: Callable[[], _T], *, what: str, since: Callable[[], float] | None = None) -> _T:
+    """What `ask` returns or raises, `seconds` after its begin at the latest, or after `since` (by the monotonic clock).
+
+    Raises:
+        TimeoutError: it takes longer. It goes on by itself then, on a thread that keeps nobody from ending.
+    """
+    # note: the client library pulls and imports without any time-out, whatever it was told.
+    answer: Future[_T] = Future()
+
+    def body() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001
+            # Carried over to the caller's thread, where it is raised.
+            answer.set_exception(error)
+
+    began = time.monotonic()
+    threading.Thread(target=body, name="selfplay-image", daemon=True).start()
+    while (left := (since() if since else began) + seconds - time.monotonic()) > 0:
+        wait([answer], timeout=left)
+        if answer.done():
+            return answer.result()
+    raise TimeoutError(f"{what} took longer than {seconds:.0f} s")
 
 
 def _rootfs(name: str, *, say: Callable[[str], None]) -> Path:
@@ -285,18 +331,28 @@ def _rootfs(name: str, *, say: Callable[[str], None]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".rootfs-", dir=path.parent) as folder:
         root = Path(folder) / "root"
-        argv = ["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(root)]
-        try:
-            done = subprocess.run(argv, capture_output=True, timeout=BOOTSTRAP_SECONDS, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise NotReady(f"debootstrap took longer than {BOOTSTRAP_SECONDS:.0f} s") from error
-        if done.returncode != 0:
-            raise NotReady(f"debootstrap failed: {done.stdout.decode(errors='replace').strip()[-500:]}")
+        _ran(["debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, str(root)])
         aside = Path(folder) / "rootfs.tar"
         skip = [f"--exclude=./{place}/*" for place in ("dev", "proc", "sys", "var/cache/apt", "var/lib/apt/lists")]
-        subprocess.run(["tar", "-C", str(root), *skip, "-cf", str(aside), "."], check=True, capture_output=True)
+        _ran(["tar", "-C", str(root), *skip, "-cf", str(aside), "."])
         aside.rename(path)
     return path
+
+
+def _ran(argv: Sequence[str]) -> None:
+    """Run it to its end.
+
+    Raises:
+        NotReady: it failed or took too long; the end of what it said is in the sentence.
+    """
+    try:
+        done = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=BOOTSTRAP_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotReady(f"{argv[0]} took longer than {BOOTSTRAP_SECONDS:.0f} s") from error
+    if done.returncode != 0:
+        raise NotReady(f"{argv[0]} failed: {done.stdout.decode(errors='replace').strip()[-500:]}")
 
 
 def _context(dockerfile: bytes, site: Path) -> io.BytesIO:

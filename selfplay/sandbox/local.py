@@ -15,7 +15,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -33,7 +32,8 @@ from selfplay.sandbox.files import read_file, write_files
 from selfplay.sandbox.piped import Piped
 from selfplay.sandbox.pool import Pool
 from selfplay.sandbox.process import Owner, limit_argv, open_archive, orphan_argv, run_process, start_process
-from selfplay.sandbox.recipe import Recipe
+from selfplay.sandbox.recipe import Recipe, spec_of
+from selfplay.sandbox.remains import OWNER, end, sweep
 from selfplay.types import Result
 
 WARNING = (
@@ -41,11 +41,6 @@ WARNING = (
     "with your files and your network."
 )
 _UNPACK_SECONDS = 60.0
-_TRIES = 5
-"""A process that was just told to die may still have made a file."""
-_LOOKS = 200
-_BETWEEN_LOOKS = 0.002
-"""Seconds. A killed process is found until the kernel has taken its memory away."""
 
 
 class LocalProvider:
@@ -103,13 +98,10 @@ class LocalProvider:
         return tuple(left for left in found if left is not None)
 
     async def reap(self, *, older_than_seconds: float | None = None) -> tuple[str, ...]:
-        """Remove the folders, and end the processes, of dead engines."""
+        """Remove the folders, and end the processes, of dead engines; what could not be removed is still listed."""
         old = older_than_seconds if older_than_seconds is not None else 0.0
-        dead = tuple(left.id for left in await self.listed() if left.dead and left.age_seconds >= old)
-        for name in dead:
-            sweep(f"SELFPLAY_SANDBOX={name}")
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-        return dead
+        dead = [left.id for left in await self.listed() if left.dead and left.age_seconds >= old]
+        return tuple(name for name in dead if end(self._folder / name, mark=f"SELFPLAY_SANDBOX={name}"))
 
     @classmethod
     async def preflight(cls, *, recipe: Recipe | None = None) -> Preflight:
@@ -123,7 +115,7 @@ class LocalProvider:
             )
         provider = cls(environment=tool_environment(recipe.tools if recipe is not None else TEST_TOOLS))
         try:
-            sandbox = await provider.create(SandboxSpec(name="python"))
+            sandbox = await provider.create(spec_of(recipe))
             result = await sandbox.exec([provider.python, "-I", "-c", "import pytest"], timeout_seconds=30.0)
         except SandboxInfraError as error:
             return Preflight(ready=False, what=error.message, fix=error.hint)
@@ -146,8 +138,8 @@ def _left(folder: Path, *, now: float) -> Left | None:
     An owner on this host is asked for, whatever the clock says; of any other, the time to live decides.
     """
     try:
-        owner = Owner.parse((folder / "owner").read_text(encoding="utf-8"))
-        made = folder.joinpath("owner").stat().st_mtime
+        owner = Owner.parse((folder / OWNER).read_text(encoding="utf-8"))
+        made = folder.joinpath(OWNER).stat().st_mtime
     except (OSError, ValueError):
         return None
     if owner is None:
@@ -192,7 +184,7 @@ class LocalSandbox:
             self._folder.mkdir(mode=0o700)
             told = {"made": self._made, "ttl_seconds": self._spec.ttl_seconds, "labels": dict(self._spec.labels)}
             (self._folder / "spec.json").write_text(json.dumps(told), encoding="utf-8")
-            (self._folder / "owner").write_text(str(Owner.here()), encoding="utf-8")
+            (self._folder / OWNER).write_text(str(Owner.here()), encoding="utf-8")
             self._work.mkdir()
             self._tmp.mkdir()
         except OSError as error:
@@ -367,56 +359,14 @@ class LocalSandbox:
             os.close(fd)
 
     async def close(self) -> None:
-        """End what still runs and remove the folder. Goes on where the caller is cancelled."""
+        """End what still runs and remove the folder. Goes on where the caller is cancelled.
+
+        What cannot be removed keeps the name of its owner, and is reaped once that is dead.
+        """
         if self._closed:
             return
         self._closed = True
-        for _ in range(_TRIES):
-            sweep(f"SELFPLAY_SANDBOX={self.id}")
-            shutil.rmtree(self._folder, ignore_errors=True)
-            if not self._folder.exists():
-                break
+        end(self._folder, mark=f"SELFPLAY_SANDBOX={self.id}")
         self.on_close()
         # note: last, because it is the only point where this could be cancelled; each goes on by itself then.
         await asyncio.gather(*(served.close() for served in list(self._served)))
-
-
-def sweep(mark: str) -> int:
-    """SIGKILL for each process whose environment holds `mark` (`NAME=value`); how many there were.
-
-    Looks again until nothing is found, since a process may have forked while it was looked for, and the child is not in
-    the list that was read before. One that is just replacing its program has no environment for a moment: it is looked
-    at once more.
-    """
-    wanted = mark.encode()
-    killed: set[int] = set()
-    looked: set[int] = set()
-    for _ in range(_LOOKS):
-        found, unclear = _marked(wanted)
-        for process in found:
-            # It may have ended meanwhile.
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-        killed |= found
-        if not found and unclear <= looked:
-            break
-        looked |= unclear
-        time.sleep(_BETWEEN_LOOKS)
-    return len(killed)
-
-
-def _marked(wanted: bytes) -> tuple[set[int], set[int]]:
-    """The processes that hold `wanted`, and those that run a program but show no environment."""
-    found: set[int] = set()
-    unclear: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        # Processes of others cannot be read, some end meanwhile, and the kernel's own have no program.
-        with contextlib.suppress(OSError):
-            variables = (entry / "environ").read_bytes()
-            if wanted in variables.split(b"\0"):
-                found.add(int(entry.name))
-            elif not variables and (entry / "exe").readlink():
-                unclear.add(int(entry.name))
-    return found, unclear

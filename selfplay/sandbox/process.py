@@ -1,8 +1,8 @@
 """Runs one host process: feeds it, reads it, ends it in time, and leaves nothing of its group behind.
 
 Covered: a deadline, death of the whole process group (before the leader is reaped, so that its number
-cannot have been reused), output cut in the middle with byte counts, cancellation, and who owns what a
-dead engine left (`Owner`). Linux only: exits are awaited on a pidfd.
+cannot have been reused), output cut in the middle with byte counts, and cancellation. Linux only:
+exits are awaited on a pidfd.
 
 Not covered: what isolates the process (the backends), and processes that left the group by `setsid`
 (a PID namespace or a sweep ends those).
@@ -21,13 +21,14 @@ import functools
 import math
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
+from selfplay.owner import Owner as Owner
+from selfplay.owner import start_ticks
 from selfplay.sandbox import SandboxInfraError, SandboxSpec
 from selfplay.types import Result, record
 
@@ -257,57 +258,9 @@ def orphan_argv(timeout_seconds: float) -> list[str]:
     return ["timeout", "-s", "KILL", f"{timeout_seconds + 10.0:.3f}"]
 
 
-@record
-class Owner:
-    """The process that made a sandbox. The start time tells a reused process number from its first bearer."""
-
-    host: str
-    pid: int
-    started: int
-    """Clock ticks since boot; 0 where the system does not say."""
-
-    @staticmethod
-    def here() -> Owner:
-        """This process."""
-        return Owner(host=socket.gethostname(), pid=os.getpid(), started=_start_ticks(os.getpid()))
-
-    @staticmethod
-    def parse(text: str) -> Owner | None:
-        """The inverse of `str`; None where `text` is not one."""
-        host, _, rest = text.partition(":")
-        pid, _, started = rest.partition(":")
-        if not (host and pid.isdecimal() and started.isdecimal()):
-            return None
-        return Owner(host=host, pid=int(pid), started=int(started))
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.pid}:{self.started}"
-
-    def dead(self) -> bool:
-        """True only where it is known to have ended: another host's owner is never called dead."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-        return _start_ticks(self.pid) != self.started
-
-
-def _start_ticks(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-            # note: the name (second field) may hold spaces and brackets, so count from its end.
-            return int(stat.read().rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 def age_of(pid: int) -> float:
     """Seconds since a process of this machine started, by the clock that nobody sets; 0 where it is gone."""
-    ticks = _start_ticks(pid)
+    ticks = start_ticks(pid)
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")) if ticks else 0.0
 
 

@@ -7,6 +7,7 @@ a folder given, the shipped recipes are used.
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from selfplay.sandbox.environment import TEST_TOOLS
 from selfplay.types import record
 
 LIMITS = ("cpus", "memory_mb", "pids", "tmpfs_mb", "file_mb", "ttl_seconds")
+_WHOLE = ("memory_mb", "pids", "tmpfs_mb", "file_mb")
+"""Those that the kernel counts in whole numbers."""
 
 
 @record
@@ -57,13 +60,16 @@ def load_recipe(name: str = "python", *, folder: Path | None = None) -> Recipe:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
     limits = table.pop("limits", {})
+    if not isinstance(limits, dict):
+        raise UserError(f"`limits` in {path} must be a table, not {limits!r}")
     unknown = [key for key in table if key not in ("description", "base", "tools")]
     unknown += [f"limits.{key}" for key in limits if key not in LIMITS]
     if unknown:
         raise UserError(f"unknown key `{unknown[0]}` in {path}", hint=f"limits are: {', '.join(LIMITS)}")
     for key, value in limits.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise UserError(f"`limits.{key}` in {path} must be a positive number, not {value!r}")
+        if not _is_limit(key, value):
+            kind = "whole number" if key in _WHOLE else "number"
+            raise UserError(f"`limits.{key}` in {path} must be a positive {kind}, not {value!r}")
     tools = table.get("tools", list(TEST_TOOLS))
     if not isinstance(tools, list) or not all(isinstance(tool, str) for tool in tools):
         raise UserError(f"`tools` in {path} must be a list of distribution names")
@@ -75,6 +81,27 @@ def load_recipe(name: str = "python", *, folder: Path | None = None) -> Recipe:
         limits=limits,
         folder=path.parent,
     )
+
+
+def spec_of(recipe: Recipe | None) -> SandboxSpec:
+    """What sandboxes of `recipe` are made of, nothing in them yet; None: those of no recipe in particular."""
+    return recipe.spec() if recipe is not None else SandboxSpec(name="python")
+
+
+def _is_limit(key: str, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int if key in _WHOLE else int | float):
+        return False
+    # note: TOML has `nan` and `inf`, and no comparison with the first is true.
+    return math.isfinite(value) and value > 0
+
+
+def limits_of(spec: SandboxSpec) -> Mapping[str, float]:
+    """The limits of `spec` that are not those of every sandbox.
+
+    What is kept of a run in a sandbox is kept under these too: with more memory a test may pass that failed.
+    """
+    usual = SandboxSpec(name=spec.name)
+    return {key: float(getattr(spec, key)) for key in LIMITS if getattr(spec, key) != getattr(usual, key)}
 
 
 def shipped() -> Path:

@@ -134,6 +134,8 @@ def test_files_go_in_and_out_and_no_link_is_followed(agent: Agent) -> None:
         "a": b"45",
         "linked/b": b"45",
         "none": b"44",
+        "n" * 300: b"44",
+        "é" * 150 + "/b": b"44",
         "../run/c": b"45",
         "a/b": b"46",
     }

@@ -23,7 +23,7 @@ def test_what_is_written_is_read(root: int) -> None:
     assert read_file(root, "./a/c", max_bytes=3) == b"22"
     with pytest.raises(ValueError):
         read_file(root, "a/b", max_bytes=2)
-    for missing in ("x", "a/x", "x/y", "a/b/c"):
+    for missing in ("x", "a/x", "x/y", "a/b/c", "é" * 150, f"a/{'x' * 300}", f"{'x' * 300}/y"):
         with pytest.raises(FileNotFoundError):
             read_file(root, missing, max_bytes=2)
 

@@ -17,11 +17,12 @@ import docker
 import docker.errors
 import pytest
 
+from selfplay.cache import cache_folder
 from selfplay.errors import NotReady
 from selfplay.sandbox import SandboxSpec
 from selfplay.sandbox.docker import DockerProvider
 from selfplay.sandbox.environment import tool_environment
-from selfplay.sandbox.image import build_image, connect, engine_root, has_image, image_tag, layered_image
+from selfplay.sandbox.image import _rootfs, build_image, connect, engine_root, has_image, image_tag, layered_image
 from selfplay.sandbox.recipe import Recipe, load_recipe
 from selfplay.sandbox.wheels import Wheel
 
@@ -145,6 +146,49 @@ def test_wheels_that_do_not_fit_are_refused_with_the_way_out(api: Any, monkeypat
     assert caught.value.hint == "selfplay sandbox build --base python:3.99-slim"
     with pytest.raises(NotReady, match="have pytest already"):
         layered_image(load_recipe(), [wheel(b"A = 1", module="pytest/__init__")])
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """`bootstrap("tar", "exit 2")`: what a program does that makes a base out of nothing."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+
+    def does(name: str, script: str) -> None:
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+
+    does("debootstrap", 'for last; do :; done; mkdir "$last"; echo plain > "$last/file"')
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return does
+
+
+def test_a_base_is_made_once(bootstrap: Callable[[str, str], None]) -> None:
+    said: list[str] = []
+    path = _rootfs("selfplay-base:made", say=said.append)
+    with tarfile.open(path) as tar:
+        assert "./file" in tar.getnames()
+    assert (_rootfs("selfplay-base:made", say=said.append), len(said)) == (path, 1)
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "sentence"),
+    [
+        ("debootstrap", "echo no mirror; exit 1", "debootstrap failed: no mirror"),
+        ("tar", "echo No space left on device >&2; exit 2", "tar failed: No space left on device"),
+        ("debootstrap", "exec sleep 60", "debootstrap took longer than"),
+        ("tar", "exec sleep 60", "tar took longer than"),
+    ],
+)
+def test_a_base_that_cannot_be_made_is_said_in_a_sentence(
+    bootstrap: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, program: str, script: str, sentence: str
+) -> None:
+    bootstrap(program, script)
+    if "longer" in sentence:
+        monkeypatch.setattr("selfplay.sandbox.image.BOOTSTRAP_SECONDS", 2.0)
+    with pytest.raises(NotReady, match=sentence):
+        _rootfs("selfplay-base:none", say=lambda line: None)
+    assert list((cache_folder() / "rootfs").iterdir()) == [], "nothing half made is kept"
 
 
 def test_the_engines_disk(api: Any) -> None:

@@ -8,7 +8,8 @@ What is not covered: copies in archives (wheels, zip files), copies of another v
 than `SMALL` bytes, and, where nothing is isolated, the rest of the host.
 
 Example:
-    >>> await check(provider, archive=repository.archive, repository=repository, roots=("",))  # doctest: +SKIP
+    >>> spec = load_recipe().spec()  # doctest: +SKIP
+    >>> await check(provider, spec=spec, archive=repository.archive, repository=repository, roots=())  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from selfplay.errors import NotReady
@@ -29,14 +31,16 @@ _LOOK = Path(__file__).with_name("looker.py")
 _NOT_MODULES = frozenset({"setup", "conftest", "noxfile", "tasks", "fabfile"})
 
 
-async def check(provider: SandboxProvider, *, archive: Path, repository: Repository, roots: Sequence[str]) -> None:
-    """Make a sandbox of `archive` and look around in it.
+async def check(
+    provider: SandboxProvider, *, spec: SandboxSpec, archive: Path, repository: Repository, roots: Sequence[str]
+) -> None:
+    """Make a sandbox of `archive`, with the limits of `spec`, and look around in it.
 
     Raises:
         NotReady: a clean copy can be read in it; the sentence names the path.
         SandboxInfraError: the machine failed.
     """
-    sandbox = await provider.create(SandboxSpec(name="python", archive=str(archive)))
+    sandbox = await provider.create(replace(spec, archive=str(archive)))
     try:
         await assert_no_clean_copy(
             sandbox,

@@ -157,6 +157,7 @@ class CodeGame:
                 source=one.origin,
                 prompt=render(roles[one.role], {**one.variables, "hint": ""}),
                 replies=one.replies,
+                template=roles[one.role].template,
             )
             for one in made
         )

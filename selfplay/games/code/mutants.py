@@ -24,6 +24,7 @@ from selfplay.games.code.bugs import changed, target_of, why_not_loadable
 from selfplay.games.code.mutate import Mutation
 from selfplay.games.code.survey import Function
 from selfplay.games.code.verify import Budget, Ended, Verifier
+from selfplay.sandbox.recipe import limits_of
 from selfplay.types import digest
 
 Table = dict[tuple[str, str], Mapping[str, str]]
@@ -60,7 +61,8 @@ async def _failing(
     function: Function, mutation: Mutation, *, verifier: Verifier, budget: Budget, cache: Path
 ) -> Mapping[str, str]:
     place = [verifier.repository.digest, verifier.provider.name, function.name, function.source, list(function.tests)]
-    path = cache / "mutants" / f"{digest('mutant', _FORMAT, place, mutation.edit.text)}.json"
+    limits = [limits_of(verifier.spec)] if limits_of(verifier.spec) else []
+    path = cache / "mutants" / f"{digest('mutant', _FORMAT, place, mutation.edit.text, *limits)}.json"
     try:
         known = json.loads(path.read_text())
         return {str(test): str(said) for test, said in known.items()}

@@ -20,7 +20,7 @@ from selfplay.games.code.opened import Opened, Settings
 from selfplay.games.code.source import fetch
 from selfplay.games.code.survey import survey
 from selfplay.games.code.verify import Verifier
-from selfplay.sandbox import SandboxProvider
+from selfplay.sandbox import SandboxProvider, SandboxSpec
 from selfplay.sandbox.wheels import Wheel
 
 
@@ -35,12 +35,15 @@ class Opening:
         provider: SandboxProvider,
         wheels: Sequence[Wheel] = (),
         settings: Settings | None = None,
+        spec: SandboxSpec | None = None,
     ) -> None:
+        """`spec` is the project's recipe's; None: the limits of every sandbox."""
         self.cache = cache
         self.provider = provider
         self.settings = settings or Settings()
         self._source = source
         self._wheels = tuple(wheels)
+        self._spec = spec
         self._lock = asyncio.Lock()
         self._opened: Opened | None = None
 
@@ -65,9 +68,15 @@ class Opening:
 
     async def _survey(self) -> Opened:
         repository = played_with(await asyncio.to_thread(fetch, self._source, cache=self.cache), self._wheels)
-        verifier = Verifier(repository, provider=self.provider, workers=self.settings.workers)
+        verifier = Verifier(repository, provider=self.provider, workers=self.settings.workers, spec=self._spec)
         found = await survey(verifier, rules=self.settings.rules, cache=self.cache)
-        await clean.check(self.provider, archive=verifier.archive, repository=repository, roots=verifier.suite.roots)
+        await clean.check(
+            self.provider,
+            spec=verifier.spec,
+            archive=verifier.archive,
+            repository=repository,
+            roots=verifier.suite.roots,
+        )
         opened = Opened(found, verifier=verifier, source=self._source, settings=self.settings)
         await opened.rehearse(cache=self.cache)
         return opened

@@ -9,7 +9,7 @@ within its time, a half, a quarter or an eighth of its files, drawn by name), te
 which do not count against the suite, which functions of the package each stable test calls, and the functions that are
 short and plain enough to be shown to a player, each with at most `MOST_TESTS` of its tests; and an archive of the tree
 with compiled test files, which makes each later run faster. Kept in the cache by digest of the tree, the machine's
-Python and the rules.
+Python, the rules, and limits of its sandboxes that are not the usual ones.
 
 What is not covered: tests that pass only together with others, which the first look at each function finds (`bugs`);
 calls made in other processes.
@@ -41,6 +41,7 @@ from selfplay.games.code import edits
 from selfplay.games.code.report import Report, parse
 from selfplay.games.code.source import Repository, is_test
 from selfplay.games.code.verify import OUT_OF_CPU, Budget, Verifier
+from selfplay.sandbox.recipe import limits_of
 from selfplay.types import digest, draw, record
 
 HALVINGS = 3
@@ -129,7 +130,8 @@ async def survey(verifier: Verifier, *, rules: Rules, cache: Path) -> Survey:
         SandboxInfraError: the machine failed.
     """
     versions = [sys.version, metadata.version("pytest"), verifier.provider.name]
-    key = digest("survey", _FORMAT, verifier.repository.digest, asdict(rules), versions)
+    limits = [limits_of(verifier.spec)] if limits_of(verifier.spec) else []
+    key = digest("survey", _FORMAT, verifier.repository.digest, asdict(rules), versions, *limits)
     path = cache / "surveys" / f"{key}.json"
     archive = path.with_suffix(".tar")
     found = _kept(path)

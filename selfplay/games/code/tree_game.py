@@ -330,7 +330,7 @@ class TreeGame:
 
 def _spec(verifier: Verifier, archive: Path, *, role: Role) -> SandboxSpec:
     """The sandbox of one play: what tests import is found as the verifier finds it, and it outlives the play."""
-    plain = SandboxSpec(name="python")
+    plain = verifier.spec
     roots = [f"{plain.workdir}/{root}" for root in verifier.suite.roots if root]
     # note: a play's seconds leave out its waits for the sampler, which a sandbox lives through.
     return replace(

@@ -26,6 +26,7 @@ import json
 import secrets
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -154,12 +155,16 @@ class Execute(Protocol):
 class Verifier:
     """Runs candidates of one repository."""
 
-    def __init__(self, repository: Repository, *, provider: SandboxProvider, workers: int) -> None:
+    def __init__(
+        self, repository: Repository, *, provider: SandboxProvider, workers: int, spec: SandboxSpec | None = None
+    ) -> None:
+        """`spec` is a recipe's, whose limits every sandbox of this repository gets."""
         self.repository = repository
         self.suite: Suite = suite_of(repository)
         self.archive = repository.archive
         """The tree as sandboxes get it; `survey` puts one with compiled test files here."""
         self.provider = provider
+        self.spec = spec or SandboxSpec(name="python")
         self._workers = max(1, workers)
         self._slots = Slots(workers)
         self._program = _HEAD + _INSIDE.read_text()
@@ -275,7 +280,7 @@ class Verifier:
         """
         while len(self._closing) > self._workers:
             await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
-        spec = SandboxSpec(name="python", archive=str(self.archive), env=variables())
+        spec = replace(self.spec, archive=str(self.archive), env=variables())
         made = await (self.provider.acquire(spec) if pooled else self.provider.create(spec))
         try:
             await self._lay(made, files_of(change))

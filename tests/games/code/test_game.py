@@ -210,6 +210,12 @@ def test_the_dev_set_is_made_of_train_seeds_and_kept_out_of_the_examples(table) 
     assert not dev & {example.source for example in examples}
 
 
+def test_an_example_is_asked_as_its_role_is(table, monkeypatch) -> None:
+    monkeypatch.setattr(table.game, "solver", dataclasses.replace(table.game.solver, template="chat"))
+    found = {(example.role, example.template) for example in table.game.examples(seed=0, first=0, count=20)}
+    assert found == {("injector", "plain"), ("repairer", "chat")}
+
+
 def test_the_same_source_gives_the_same_seeds_and_the_cache_saves_the_survey(table_of, package, tmp_path) -> None:
     first = table_of(str(package)).open()
     (survey,) = (tmp_path / "cache" / "surveys").glob("*.json")

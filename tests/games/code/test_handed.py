@@ -17,6 +17,7 @@ from selfplay.errors import NotReady
 from selfplay.games.code import clean
 from selfplay.games.code.handed import GivesAway, assert_gives_nothing_away, handed, solver_tree
 from selfplay.games.code.source import Repository, fetch
+from selfplay.sandbox import SandboxSpec
 from selfplay.sandbox.bubblewrap import BubblewrapProvider
 from tests.games.code.conftest import PACKAGE, write
 
@@ -179,7 +180,8 @@ def test_a_sandbox_of_it_holds_no_clean_copy(
     async def main(archive: Path) -> None:
         provider = BubblewrapProvider()
         try:
-            await clean.check(provider, archive=archive, repository=repository, roots=("",))
+            spec = SandboxSpec(name="python")
+            await clean.check(provider, spec=spec, archive=archive, repository=repository, roots=("",))
         finally:
             await provider.aclose()
 
