@@ -50,15 +50,20 @@ def _config(reader: Reader, found: Found) -> None:
 
 def _weights(reader: Reader, found: Found) -> None:
     recorded = reader.saves()
-    there = saves.retained(reader, reader.folder)
-    for save in there:
+    there = []
+    for save in saves.retained(reader, reader.folder):
+        problem = _damage(reader.folder, save)
+        if problem and not (reader.folder / save.path).is_dir():
+            # note: a run that is being played prunes what is read here.
+            continue
+        there.append(save)
         found.count += 1
-        if problem := _damage(reader.folder, save):
+        if problem:
             found.problem(f"{save.path}: {problem}")
     gone = [save.path for save in recorded if save not in there]
     if gone:
         found.notes.append(f"pruned or gone, as any but one may be: {', '.join(gone[-3:])} ({len(gone)} in all)")
-    if recorded and not there:
+    if recorded and not there and not saves.retained(reader, reader.folder):
         if reader.parent_row() is not None:
             found.problem("the weights it was forked from are gone, and every later save: it cannot go on")
         else:
@@ -82,9 +87,11 @@ def _damage(folder: Path, save: Save) -> str | None:
 
 def _strangers(reader: Reader, found: Found) -> None:
     """Folders under weights/ that no row knows."""
+    places = sorted((reader.folder / saves.FOLDER).glob("[!.]*"))
+    # note: after the folders, so that a run that is being played has written the rows of those that it saved meanwhile.
     rows = {reader.folder / save.path for save in reader.saves()}
     last, steps = reader.last_closed_step(), saves.of_steps(reader.folder)
-    for place in sorted((reader.folder / saves.FOLDER).glob("[!.]*")):
+    for place in places:
         name = f"{saves.FOLDER}/{place.name}"
         if place in rows:
             continue

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from selfplay import audit as module
+from selfplay import saves
 from selfplay.audit import audit
 from selfplay.build import Outcome
+from selfplay.learner.stored import Digests, digests
 from selfplay.ledger import Ledger
 
 Play = Callable[..., Outcome]
@@ -142,6 +145,32 @@ def test_a_damaged_save_is_named_and_a_pruned_one_is_not(folder: Path) -> None:
     shutil.rmtree(weights)
     assert found(folder) == {}
     assert "no save is on disk: a resume applies all 6 updates again" in notes(folder)
+
+
+def test_a_save_that_is_pruned_while_it_is_read_is_gone_and_not_damaged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(save: Path) -> Digests:
+        if save.name == "step_000001":
+            shutil.rmtree(folder / "weights" / "step_000003")
+        return digests(save)
+
+    monkeypatch.setattr(module, "digests", read)
+    (checked,) = [checked for checked in audit(folder) if checked.name == "weights"]
+    assert (checked.problems, checked.count) == ((), 2)
+    assert "weights/step_000003 (1 in all)" in "\n".join(checked.notes)
+
+
+def test_a_save_that_is_written_while_its_rows_are_read_is_no_stranger(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked(run_folder: Path) -> list[Path]:
+        shutil.copytree(folder / "weights" / "step_000005", folder / "weights" / "step_000007")
+        return of_steps(run_folder)
+
+    of_steps = saves.of_steps
+    monkeypatch.setattr(saves, "of_steps", looked)
+    assert found(folder) == {}
 
 
 def test_what_killed_processes_leave_is_named(folder: Path) -> None:

@@ -1,8 +1,9 @@
 """Indexes that lie beside a corpus: made of it when they are first asked for, and again where it has changed.
 
 What is covered: where such an index lies (`NAME.KIND/DIGEST` beside `NAME.db`), that it is there whole or not at all,
-that those of an earlier content go; the passages of its hits, which are the corpus's. A corpus that changes while it is
-searched fails the search: the index would say one thing and the corpus another.
+that those of an earlier content go, and what a killed process had begun; the passages of its hits, which are the
+corpus's. A corpus that changes while it is searched fails the search: the index would say one thing and the corpus
+another.
 
 Not here: what lies in an index (`tantivy`, `dense`).
 """
@@ -19,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.errors import NotReady
+from selfplay.owner import Owner
 from selfplay.retrieval import Passage, RetrievalFailed
 from selfplay.retrieval.store import Corpus, empty, folder, raw, said
+
+_MAKING = ".making-"
 
 
 def library(module: str, *, extra: str) -> Any:
@@ -93,11 +97,12 @@ class Beside:
     def _ready(self, kind: str, make: Callable[[Corpus, Path], None]) -> Path:
         own = folder() / f"{self.name}.{kind}"
         place = own / self._digest
+        _sweep(own)
         if place.is_dir():
             return place
         try:
             own.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(dir=own, prefix=".making-"))
+            aside = Path(tempfile.mkdtemp(dir=own, prefix=f"{_MAKING}{Owner.here()}-"))
             try:
                 make(self._corpus, aside)
                 try:
@@ -114,6 +119,14 @@ class Beside:
             if old != place and not old.name.startswith("."):
                 shutil.rmtree(old, ignore_errors=True)
         return place
+
+
+def _sweep(own: Path) -> None:
+    """Remove what processes that are gone had begun to make."""
+    for aside in own.glob(f"{_MAKING}*-*"):
+        owner = Owner.parse(aside.name.removeprefix(_MAKING).rpartition("-")[0])
+        if owner is not None and owner.dead():
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def every(corpus: Corpus) -> Iterator[tuple[str, str, str]]:

@@ -57,10 +57,14 @@ class FtsRetriever:
         self._state: tuple[int, str] = (0, "")
         self._closed = False
         corpus = Corpus(name)
-        self._idle.put(corpus)
-        if self._total(corpus) == 0:
+        try:
+            with said(corpus.path):
+                if self._total(corpus) == 0:
+                    raise empty(name)
+        except BaseException:
             corpus.close()
-            raise empty(name)
+            raise
+        self._idle.put(corpus)
 
     async def search(self, query: str, *, k: int) -> Sequence[Hit]:
         """At most `k` passages, best first; see `Retriever`.

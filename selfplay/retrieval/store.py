@@ -164,7 +164,7 @@ def raw(hexadecimal: str) -> bytes:
 
 
 def connect(path: Path, *, mode: str) -> sqlite3.Connection:
-    """A connection to the file, `mode` being SQLite's: `ro` or `rwc`."""
+    """A connection to the file, `mode` being SQLite's: `ro`, `rw` or `rwc`."""
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
@@ -197,6 +197,18 @@ def wants_making(path: Path) -> bool:
         ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         return ours and (version < VERSION or not connection.execute("SELECT 1 FROM facts").fetchone())
+
+
+def is_written(path: Path) -> bool:
+    """Is another process writing this corpus, which is there, at this moment?"""
+    try:
+        with said(path), closing(connect(path, mode="rw")) as connection:
+            connection.execute("PRAGMA busy_timeout = 0")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+    except Held:
+        return True
+    return False
 
 
 def empty(name: str) -> UserError:

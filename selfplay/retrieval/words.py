@@ -19,7 +19,8 @@ from selfplay.retrieval.passages import SPACELESS
 MAX_WORDS = 256
 """Different words of a query that are looked at."""
 _SPACELESS = re.compile(f"[{SPACELESS}]")
-_WORD = re.compile(rf"[{SPACELESS}]+|[^\W_{SPACELESS}]+")
+_WORD = re.compile(rf"[{SPACELESS}]+|(?:[^\W_{SPACELESS}]|[\u0300-\u0331])+")
+"""FTS5 goes on with a word at an accent that has no composed form with its letter (m\u0304), and drops the accent."""
 
 
 def indexed(text: str) -> str:
@@ -35,15 +36,21 @@ def terms(query: str) -> list[str]:
     >>> terms('the "NEAR" of 東京都')
     ['"the"', '"near"', '"of"', '"東 京"', '"京 都"']
     """
-    found = (f'"{word}"' for word in _words(unicodedata.normalize("NFKC", query)))
-    return [term for term, _ in zip(dict.fromkeys(found), range(MAX_WORDS), strict=False)]
+    found: dict[str, str] = {}
+    for word in _words(unicodedata.normalize("NFKC", query)):
+        found.setdefault(word.lower(), f'"{word}"')
+        if len(found) == MAX_WORDS:
+            break
+    return list(found.values())
 
 
 def _words(query: str) -> Iterator[str]:
     for match in _WORD.finditer(query):
         word = match.group()
         if not _SPACELESS.match(word):
-            yield word.casefold()
+            # note: beyond ASCII, what is one letter to FTS5 in two cases is not what it is to Python: its table of
+            # capitals is older, and no letter becomes two (ß). As it is written it becomes what the index has.
+            yield word.lower() if word.isascii() else word
         elif len(word) == 1:
             yield word
         else:

@@ -73,9 +73,12 @@ class HarnessBench:
 
     async def aclose(self) -> None:
         """Close the sandbox, and with it all that runs there; idempotent, shielded from cancellation."""
-        if self._served is not None:
-            await self._served.close()
-        await self._place.aclose()
+        try:
+            if self._served is not None:
+                await self._served.close()
+        finally:
+            # note: also where the wait for the harness's end was cancelled, or failed.
+            await self._place.aclose()
 
 
 def _program() -> str:

@@ -254,14 +254,17 @@ def search(request: "dict[str, Any]") -> str:
         raise Refused(f"`{pattern[:100]}` is no regular expression ({error}); set `plain` to search for text") from None
     if not os.path.exists(path):
         raise Refused(f"there is no {shown}{near(path)}")
-    files = (name for name, is_folder in walked(path) if not is_folder) if os.path.isdir(path) else [path]
+    if os.path.isdir(path):
+        files: Iterator[tuple[str, str]] = ((name, name) for name, is_folder in walked(path) if not is_folder)
+    else:
+        files = iter([(path, led(path, shown, request["workdir"]))])
     hits = []
     num_hits = num_files = 0
-    for name in files:
+    for name, real in files:
         before = num_hits
         if request.get("names") and not fnmatch.fnmatch(os.path.basename(name), request["names"]):
             continue
-        for number, line in enumerate(_readable(name), start=1):
+        for number, line in enumerate(_readable(real), start=1):
             if wanted.search(line):
                 num_hits += 1
                 if num_hits <= MAX_HITS:
@@ -271,6 +274,16 @@ def search(request: "dict[str, Any]") -> str:
         return f"[nothing in {shown} matches]"
     more = f", of which the first {MAX_HITS} are shown" if num_hits > MAX_HITS else ""
     return "\n".join(hits) + f"\n[{num_hits} lines in {num_files} files{more}]"
+
+
+def led(path: str, shown: str, workdir: str) -> str:
+    """The file that a path names, through a link in its place: whoever names a link means what it leads to."""
+    if not os.path.islink(path):
+        return path
+    real, root = os.path.realpath(path), os.path.realpath(".")
+    if not real.startswith(root + os.sep):
+        raise Refused(f"{shown} is a link that leads out of the work tree {workdir}, where nothing is searched")
+    return real
 
 
 def _readable(path: str) -> "list[str]":

@@ -38,7 +38,7 @@ MAX_CHANGES = 8 << 20
 """Largest content of what is handed over as a difference, in bytes."""
 _NAME = 60
 _LONGEST = 200
-"""Characters of a folder's path."""
+"""Of a folder's path, in bytes, as file systems count."""
 
 
 class Handover(Protocol):
@@ -181,7 +181,7 @@ class Submit:
         inner = posixpath.relpath(given, self._place.spec.workdir) if given.startswith("/") else given
         folder = posixpath.normpath(inner) if inner else "."
         # note: a name that no file system has would be an error of the backend's, and it is the policy's.
-        if folder.startswith("../") or folder == ".." or "\0" in folder or len(folder) > _LONGEST:
+        if folder.startswith("../") or folder == ".." or "\0" in folder or len(folder.encode()) > _LONGEST:
             said = f"{plain(given)[:_NAME]} is no folder in the work tree {self._place.spec.workdir}"
             return Answer(text=f"nothing was handed over: {said}")
         product = await self._handover(await self._place.sandbox(), "" if folder == "." else folder)

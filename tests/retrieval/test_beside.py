@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from selfplay.errors import NotReady, UserError
+from selfplay.owner import Owner
 from selfplay.retrieval import Hit, RetrievalFailed
 from selfplay.retrieval.beside import Beside, every, library
 from selfplay.retrieval.choosing import parts_of, retriever_of
@@ -84,6 +87,42 @@ def test_an_index_that_cannot_be_written_is_not_there(texts: Path, cache: Path) 
     with pytest.raises(NotReady, match="No space left"):
         Beside("c", "kind", Made(fails=True))
     assert list((cache / "corpora" / "c.kind").iterdir()) == []
+
+
+KILLED = """
+import os
+from selfplay.retrieval.beside import Beside
+
+def make(corpus, place):
+    (place / "half").write_text("half of it")
+    os._exit(9)
+
+Beside("c", "kind", make)
+"""
+
+
+def test_what_a_killed_process_had_begun_is_removed(texts: Path, cache: Path) -> None:
+    own = cache / "corpora" / "c.kind"
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", KILLED], check=False, timeout=120)
+        assert done.returncode == 9
+        assert len(list(own.iterdir())) == 1, "the one before is gone"
+    here = Owner.here()
+    elsewhere = own / f".making-{Owner(host='elsewhere.invalid', pid=1, started=1)}-x"
+    living = own / f".making-{here}-x"
+    reused = own / f".making-{Owner(host=here.host, pid=here.pid, started=here.started + 1)}-x"
+    for place in (elsewhere, living, reused):
+        place.mkdir()
+
+    def make(corpus: Corpus, place: Path) -> None:
+        assert place.name.startswith(f".making-{here}-")
+
+    Beside("c", "kind", make).close()
+    left = {place for place in own.iterdir() if place.name.startswith(".")}
+    assert left == {elsewhere, living}, "who lives, here or anywhere else, is left alone"
+    reused.mkdir()
+    Beside("c", "kind", make).close()
+    assert not reused.exists(), "also where the index is there"
 
 
 def test_a_package_that_is_missing_is_named() -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from selfplay.errors import NotFound, UserError
+from selfplay.errors import NotFound, RunFailed, UserError
 from selfplay.retrieval import Document, Hit
 from selfplay.retrieval import fts as module
 from selfplay.retrieval.fts import FtsRetriever
+from selfplay.retrieval.store import path_of
 from selfplay.retrieval.words import MAX_WORDS, indexed, terms
 from selfplay.retrieval.writing import Added, add
 
@@ -58,6 +62,38 @@ def test_endings_case_and_accents(ask: Ask) -> None:
     for query in ("eleves", "CACHED", "connected", "e\u0301le\u0300ves"):
         assert len(ask(query)) == 1, query
     assert len(ask("file")) == 1
+
+
+LETTERS = (
+    "Straße",
+    "STRAẞE",
+    "ὁδός",
+    "ΟΔΟΣ",
+    "ᾳ",
+    "ꭰ",
+    "Ꭰ",
+    "և",
+    "İstanbul",
+    "Ԩ",
+    "ᲐᲑ",
+    "ﬁle",
+    "ŉ",
+    "m̄n",
+    "a̋b",
+    "m̄",
+    "x̅y",
+)
+
+
+@pytest.mark.parametrize("word", LETTERS)
+def test_a_word_of_any_letters_finds_itself(ask: Ask, word: str) -> None:
+    fill(f"of {word} here", "the walrus", "the ss of the oyster", "i, m and n")
+    assert [hit.passage.document for hit in ask(word, k=1)] == ["here:000000"]
+    assert len(terms(word)) == 1
+
+
+def test_letters_in_both_cases_are_one_word() -> None:
+    assert terms("Straße straße élève ÉLÈVE") == ['"Straße"', '"élève"']
 
 
 def test_scripts_without_spaces(ask: Ask) -> None:
@@ -133,6 +169,8 @@ HOSTILE = (
         "\u200b",
         "\u202e",
         "e\u0301",
+        "\u0304",
+        "🙂\u0304",
         "_",
         "a_b",
         "１２",
@@ -190,6 +228,33 @@ def test_many_searches_at_once_and_a_change_between(ask: Ask) -> None:
         await retriever.aclose()
 
     asyncio.run(search())
+
+
+def opened(path: Path) -> int:
+    """How often this process has the file open."""
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{fd}") == str(path)
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_a_damaged_corpus_is_said_and_closed() -> None:
+    fill("the walrus", "the oyster")
+    path = path_of("c")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(truncate)")
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'facts'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    raw = bytearray(path.read_bytes())
+    raw[(page - 1) * size : (page - 1) * size + 16] = b"\xff" * 16
+    path.write_bytes(raw)
+    with pytest.raises(RunFailed, match=r"is damaged, or no corpus") as error:
+        FtsRetriever("c")
+    assert "make it anew: rm " in str(error.value.hint)
+    assert opened(path) == 0
 
 
 def test_what_cannot_be_asked(folder: Path, take: Callable[..., Added], ask: Ask) -> None:

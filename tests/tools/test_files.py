@@ -96,6 +96,25 @@ def test_nothing_outside_is_changed(bench: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+def test_a_link_that_is_named_is_searched_and_one_that_is_met_is_not(bench: Bench, name: str) -> None:
+    async def check(say: Say, tools: Workbench) -> None:
+        await say(
+            "bash", command='mkdir d; echo needle > d/a; ln -s d/a l; ln -s l l2; echo needle > "${TMPDIR:-/tmp}/x"'
+        )
+        await say("bash", command='ln -s "${TMPDIR:-/tmp}/x" out; ln -s nowhere dangling; mkfifo p; ln -s p lp')
+        for path in ("l", "l2", "/workspace/l"):
+            found = await say("search", pattern="need", path=path)
+            assert found.text == f"{path.rpartition('/')[2]}:1: needle\n[1 lines in 1 files]"
+        assert (await say("search", pattern="need")).text == "d/a:1: needle\n[1 lines in 1 files]"
+        outside = await say("search", pattern="need", path="out")
+        assert outside.text == "out is a link that leads out of the work tree /workspace, where nothing is searched"
+        assert (await say("search", pattern="need", path="dangling")).text.startswith("there is no dangling")
+        assert (await say("search", pattern="need", path="lp")).text == "[nothing in lp matches]"
+
+    bench(name, check)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
 def test_files_that_are_there_and_files_that_are_none(bench: Bench, name: str) -> None:
     async def check(say: Say, tools: Workbench) -> None:
         await say("create", path="a", text="1")

@@ -42,7 +42,7 @@ def test_what_is_wrong_with_a_call_is_an_answer(bench: Bench, name: str) -> None
         ):
             found = await say(tool, **arguments)
             assert (found.text, found.refused, found.product) == (why, True, None)
-        for folder in ("../out", "a/../../out", "/etc", "x" * 5000):
+        for folder in ("../out", "a/../../out", "/etc", "x" * 5000, "é" * 150):
             outside = await say("submit", folder=folder)
             assert outside.text == f"nothing was handed over: {folder[:60]} is no folder in the work tree /workspace"
             assert (outside.refused, outside.product) == (False, None)
@@ -60,6 +60,8 @@ def test_files_are_handed_over(bench: Bench, name: str) -> None:
         assert (missing.refused, missing.product) == (False, None)
         assert missing.text == "nothing was handed over: there is no a.txt or b.txt in out"
         await say("bash", command="mkdir out; cd out; echo one > b.txt; ln -s b.txt more.txt")
+        assert (await say("submit", folder="é" * 100)).text.startswith("nothing was handed over: there is no a.txt or")
+        assert (await say("submit", folder=f"out/{'x' * 150}")).product is None
         assert "more.txt is no plain file" in (await say("submit", folder="out")).text
         await say("bash", command=r"rm more.txt; printf '\377' > more.txt")
         assert "more.txt is not UTF-8 text" in (await say("submit", folder="out")).text

@@ -102,7 +102,8 @@ def examples(
         given = _given(passage, [*near][: shown - 1], passages, shown=shown, key=(seed, index))
         prompt = render(role, view(task.question, given))
         source = f"{passage.document or passage.id}, {len(task.answers)} masked"
-        made.append(Example(role=role.name, source=source, prompt=prompt, replies=(form(task.answer),)))
+        replies = (form(task.answer),)
+        made.append(Example(role=role.name, source=source, prompt=prompt, replies=replies, template=role.template))
     return made
 
 

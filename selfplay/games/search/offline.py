@@ -41,5 +41,5 @@ def examples(seeds: Sequence[Seed], solver: Role, *, key: tuple[object, ...]) ->
         prompt = render(solver, {"question": escaped(question), "passages": "", "turns": 1, "hint": ""})
         title, told = (escaped(" ".join(text.split())) for text in (own.title, found))
         reply = f"<search>{title}</search><information>{told}</information><answer>{answer}</answer>"
-        return [Example(role=solver.name, source=one.source, prompt=prompt, replies=(reply,))]
+        return [Example(role=solver.name, source=one.source, prompt=prompt, replies=(reply,), template=solver.template)]
     return []

@@ -12,21 +12,27 @@ Example:
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from selfplay.errors import Held
 from selfplay.games.search.answers import answers
 from selfplay.games.search.records import Answer
 from selfplay.retrieval import Passage, RetrievalFailed, Retriever
 from selfplay.retrieval.choosing import retriever_of
 from selfplay.retrieval.sources import PYTHON_DOCS, documents, name_of
-from selfplay.retrieval.store import Corpus, path_of, raw, said, wants_making
+from selfplay.retrieval.store import Corpus, is_written, path_of, raw, said, wants_making
 from selfplay.retrieval.writing import add
 from selfplay.tools.searching import SECONDS, Guarded
 from selfplay.types import record
 
 Say = Callable[[str], None]
 """Told what is waited for."""
+
+MAKING_SECONDS = 120.0
+"""Longest that another process, which makes the same corpus, is waited for."""
+_AGAIN_SECONDS = 0.5
 
 
 @record
@@ -75,6 +81,7 @@ class Opening:
             NotFound: there is no corpus of that name.
             UserError: it is of another version, or holds no passage, or nothing to ask for.
             NotReady, RunFailed: it cannot be read or made.
+            Held: another process has been making it for `MAKING_SECONDS`.
         """
         async with self._lock:
             if self._opened is None:
@@ -82,9 +89,8 @@ class Opening:
             return self._opened
 
     async def _open(self) -> Opened:
-        if self.corpus == PYTHON_DOCS and wants_making(path_of(self.corpus)):
-            self._say("the corpus python-docs, which is made once")
-            await asyncio.to_thread(add, self.corpus, name_of(PYTHON_DOCS), documents(PYTHON_DOCS))
+        if self.corpus == PYTHON_DOCS:
+            await self._made()
         inner = self._retriever
         if isinstance(inner, str):
             self._say(f"the retriever {inner or 'words'} of the corpus {self.corpus}")
@@ -96,6 +102,26 @@ class Opening:
             await inner.aclose()
             raise
         return Opened(corpus=self.corpus, digest=digest, answers=found, retriever=Guarded(inner, seconds=self._seconds))
+
+    async def _made(self) -> None:
+        """Make `python-docs` where it is not there; where another process is making it, that one is waited for."""
+        until = time.monotonic() + MAKING_SECONDS
+        path, waits = path_of(PYTHON_DOCS), False
+        while True:
+            # note: whoever waits does not try to write, which would make it once more as soon as the other is done.
+            if waits and time.monotonic() < until and is_written(path):
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            try:
+                if wants_making(path):
+                    self._say("the corpus python-docs, which is made once")
+                    await asyncio.to_thread(add, PYTHON_DOCS, name_of(PYTHON_DOCS), documents(PYTHON_DOCS))
+                return
+            except Held:
+                if time.monotonic() > until:
+                    raise
+            self._say("the corpus python-docs, which another process is making")
+            waits = True
 
     def _look(self) -> tuple[str, tuple[Answer, ...]]:
         with closing(Corpus(self.corpus)) as corpus:

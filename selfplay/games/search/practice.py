@@ -72,7 +72,15 @@ def _asked(seeds: Sequence[Seed], proposer: Role, *, key: tuple[object, ...]) ->
         question = cloze.ask(one.payload["answer"], _own(one).text)
         if question is not None:
             prompt = render(proposer, proposer_view(one, turns=1))
-            return [Example(role=proposer.name, source=one.source, prompt=prompt, replies=(question,))]
+            return [
+                Example(
+                    role=proposer.name,
+                    source=one.source,
+                    prompt=prompt,
+                    replies=(question,),
+                    template=proposer.template,
+                )
+            ]
     return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,26 @@ def test_its_warm_up_shows_the_form_with_sentences_of_train_documents() -> None:
                 assert found.text not in example.prompt
                 assert told not in example.prompt
             assert one.examples(seed=0, first=3, count=2) == made[3:5]
+        finally:
+            await one.aclose()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("solver", ["search_solver_offline", "search_solver_short"])
+def test_an_example_is_asked_as_its_role_is(solver: str) -> None:
+    async def check() -> None:
+        one: SearchGame = game(tools=False)
+        try:
+            await one.seeds()
+            for mine, other in (("chat", "plain"), ("plain", "chat")):
+                one.solver = replace(role(solver), template=mine)
+                one.proposer = replace(one.proposer, template=other)
+                made = one.examples(seed=0, first=0, count=6)
+                assert {(example.role, example.template) for example in made} == {
+                    (solver, mine),
+                    (one.proposer.name, other),
+                }
         finally:
             await one.aclose()
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from selfplay.errors import NotFound, UserError
+from selfplay.errors import Held, NotFound, UserError
+from selfplay.games.search import opening as module
 from selfplay.games.search.opening import Opening
 from selfplay.games.search.seeds import Grounds
-from selfplay.retrieval import RetrievalFailed
+from selfplay.retrieval import Document, RetrievalFailed, store
+from selfplay.retrieval.sources import PYTHON_DOCS
+from selfplay.retrieval.writing import add
 from tests.games.search.ground import NO_CHECKS, TEXTS, corpus
 
 T = TypeVar("T")
@@ -65,6 +70,58 @@ def test_a_server_may_stand_in_the_place_of_the_corpus() -> None:
 def test_a_corpus_that_cannot_be_opened_says_so(name: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         opened(lambda opening: opening.opened(), name=name)
+
+
+@pytest.fixture
+def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Somebody else is making python-docs, a small one, until the event is set."""
+    monkeypatch.setattr(store, "_BUSY_SECONDS", 0.05)
+    begun, going_on = threading.Event(), threading.Event()
+
+    def found() -> Iterator[Document]:
+        for name, text in TEXTS.items():
+            yield Document(id=name, title=name, digest=text, pieces=lambda text=text: (text,))  # type: ignore[misc]
+            begun.set()
+            going_on.wait(60.0)
+
+    other = threading.Thread(target=add, args=(PYTHON_DOCS, PYTHON_DOCS, found()))
+    other.start()
+    assert begun.wait(60.0)
+    yield going_on
+    going_on.set()
+    other.join()
+
+
+def test_a_corpus_that_another_process_is_making_is_waited_for(making: threading.Event) -> None:
+    said: list[str] = []
+
+    def say(words: str) -> None:
+        said.append(words)
+        if "another process is making" in words:
+            making.set()
+
+    async def main() -> int:
+        opening = Opening(PYTHON_DOCS, count=20, say=say)
+        try:
+            await opening.opened()
+            with closing(store.Corpus(PYTHON_DOCS)) as corpus:
+                return corpus.info().documents
+        finally:
+            await opening.aclose()
+
+    assert asyncio.run(main()) == len(TEXTS), "what the other made, not made again"
+    assert said[:3] == [
+        "the corpus python-docs, which is made once",
+        "the corpus python-docs, which another process is making",
+        "the retriever words of the corpus python-docs",
+    ]
+
+
+@pytest.mark.usefixtures("making")
+def test_a_corpus_that_another_process_makes_without_end_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAKING_SECONDS", 0.0)
+    with pytest.raises(Held, match="another process is writing the corpus python-docs"):
+        opened(lambda opening: opening.opened(), name=PYTHON_DOCS)
 
 
 def test_seeds_of_a_single_turn_are_given_the_answers_own_passage_first() -> None:
