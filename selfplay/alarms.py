@@ -32,7 +32,7 @@ LOOKBACK = 100
 REST = 5
 """An alarm that was silent for so many steps has ended."""
 LEAST = 20
-"""Replies, groups or decisions below which no share is taken."""
+"""Replies, groups, decisions or places below which no share is taken."""
 STREAK = 5
 """Steps with groups of a role, none of them informative."""
 NO_VARIANCE = 0.95
@@ -40,7 +40,7 @@ NO_VARIANCE = 0.95
 TRUNCATED = 0.5
 """Largest share of a role's replies that end at a limit."""
 FAULTS = 0.2
-"""Largest share of the decisions that the machine fails."""
+"""Largest share of the places, of those that end decided or given up, that the machine fails."""
 GIBBERISH = 0.25
 """Largest share of the replies that are gibberish."""
 COLLAPSE = 0.5
@@ -187,13 +187,18 @@ def truncation(history: History, watch: Watch) -> Mapping[str, str]:
 
 
 def infrastructure(history: History, watch: Watch) -> Mapping[str, str]:
-    """The machine fails too many decisions."""
+    """The machine fails too many places, each of which it tried several times."""
     recent = history[-WINDOW:]
-    sums = _sum(recent)
-    made = sums.faults + sums.decided
-    if made < LEAST or sums.faults / made <= FAULTS:
+
+    # note: the ledger's tallies count every try that failed; these are the loop's, of places.
+    def num(*names: str) -> int:
+        return int(sum(point.counts.get(name, 0) for point in recent for name in names))
+
+    lost = num("faults")
+    places = num("proposals", "mutated", "attempts") - num("left_out")
+    if places < LEAST or lost / places <= FAULTS:
         return {}
-    return {"": f"{_span(recent)}: {sums.faults} of {made} decisions ended in a fault of the machine: no reward"}
+    return {"": f"{_span(recent)}: {lost} of {places} places were given up after faults of the machine: no reward"}
 
 
 def entropy(history: History, watch: Watch) -> Mapping[str, str]:
@@ -280,7 +285,7 @@ def _sum(points: History, *, stage: str = "", role: str = "") -> Tally:
         for place, tally in point.tallies.items()
         if (not stage or place.startswith(f"{stage}/")) and (not role or place.endswith(f"/{role}"))
     ]
-    names = ("played", "faults", "decided", "valid", "passed", "truncated")
+    names = ("played", "decided", "valid", "passed", "truncated")
     return Tally(**{name: sum(getattr(tally, name) for tally in chosen) for name in names})
 
 
@@ -325,7 +330,7 @@ ALARMS: Mapping[str, Alarm] = {
         says=held_out,
     ),
     "infrastructure": Alarm(
-        about=f"More than {FAULTS:.0%} of the decisions of {WINDOW} steps end in a fault of the machine.",
+        about=f"More than {FAULTS:.0%} of the places of {WINDOW} steps are given up after faults of the machine.",
         fix="selfplay doctor",
         says=infrastructure,
     ),

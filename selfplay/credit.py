@@ -6,15 +6,19 @@ of the ledger. One whose outcomes do not differ is learnt from by its turns alon
 advantages in the ledger are 0, and it counts as informative. That its turns gained something shows only when they are
 scored; where none did, the learner finds nothing in it.
 
+A play may end so near the end of the model's context that the known answer has no room in the place of its last reply.
+Its group is learnt from by its plain advantages, whenever the step is applied, as that follows from lengths alone.
+
 Not here: the formula (`learner.credit`), what the known answer of a task is (`games.gold`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from selfplay.games import Cast
 from selfplay.games.gold import Gold, gold_of
@@ -93,16 +97,30 @@ async def credited(site: Site, batch: Batch, groups: Iterable[Group]) -> Batch:
         gold = None if task is None else gold_of(task, roles[group.role])
         if gold is None:
             continue
-        gains = await _gains(site, [samples[at] for at, _ in own], gold, temperature=batch.temperature)
+        probes = [_probes(samples[at], gold, site.policy.tokenizer) for at, _ in own]
+        if max(len(probe.token_ids) for one in probes for probe in one) > _most_tokens(site):
+            continue
+        gains = await _gains(site, probes, temperature=batch.temperature)
         advantages = turn_advantages(gains, [reward for _, reward in own])
         for (at, _), turns in zip(own, advantages, strict=True):
             samples[at] = replace(samples[at], token_advantages=_a_token(samples[at], turns))
     return replace(batch, samples=tuple(samples))
 
 
-async def _gains(site: Site, samples: Sequence[Sample], gold: Gold, *, temperature: float) -> list[tuple[float, ...]]:
-    """What each reply but the last gained, of each sample."""
-    asked = [_probes(sample, gold, site.policy.tokenizer) for sample in samples]
+def _most_tokens(site: Site) -> float:
+    """Of a sample that the learner can score, as `learner.forward` sees it: its last token needs no place.
+
+    A learner whose model is elsewhere is taken to have the room that its sampler has.
+    """
+    model: Any = getattr(site.learner, "model", None)
+    if model is None:
+        return site.policy.capabilities.max_context
+    context: int | None = getattr(model.config, "max_position_embeddings", None)
+    return math.inf if context is None else context + 1
+
+
+async def _gains(site: Site, asked: Sequence[Sequence[Sample]], *, temperature: float) -> list[tuple[float, ...]]:
+    """What each reply but the last gained, of each play, of which its probes are asked."""
     probes = [probe for one in asked for probe in one]
     scored = iter(await site.on_torch(lambda: site.learner.logprobs(probes, temperature=temperature)))
     return [gains_of([next(scored) for _ in one]) for one in asked]

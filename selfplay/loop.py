@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -205,10 +205,18 @@ async def play_step(run: Run, seeds: Sequence[Seed], step: int) -> Step:
         grades = grade(run, plays)
         groups = groups_of(plays.learnt_from, grades, estimator=run.estimator, past=past, cells=cells)
         groups = teaching(groups, plays.attempts, run.settings.credit)
-        if sum(group.informative for group in groups) >= run.settings.min_groups:
+        if not (few := too_few(groups, run.settings)):
             break
-        run.observe(Event(kind="note", step=step, data={"text": f"step {step}: too few informative groups, refilling"}))
+        then = "refilling" if refill < run.settings.max_refills else "no update"
+        run.observe(Event(kind="note", step=step, data={"text": f"step {step}: {few}; {then}"}))
     return Step(number=step, plays=plays, grades=grades, groups=groups)
+
+
+def too_few(groups: Iterable[Group], settings: Settings) -> str:
+    """Why `groups` are not enough for an update: of the roles that learn, or of all where none does; else empty."""
+    learning = [group for group in groups if not settings.train_roles or group.role in settings.train_roles]
+    found = sum(group.informative for group in learning)
+    return "" if found >= settings.min_groups else f"{found} of {settings.min_groups} informative groups"
 
 
 async def learn_step(run: Run, seeds: Sequence[Seed], played: Step) -> Update:
@@ -223,6 +231,9 @@ async def learn_step(run: Run, seeds: Sequence[Seed], played: Step) -> Update:
         temperature=settings.temperature,
         oldest=oldest,
     )
+    few = too_few(played.groups, settings) if batch.samples else ""
+    if few:
+        batch = replace(batch, samples=())
     run.observe(Event(kind="stage", step=step, stage="update", data={"total": len(batch.samples)}))
     with run.pools.clock.doing("learning"):
         if isinstance(run.policy, Rests):
@@ -230,7 +241,7 @@ async def learn_step(run: Run, seeds: Sequence[Seed], played: Step) -> Update:
         batch = await credited(run, batch, played.groups)
         tokens = sum(len(sample.token_ids) for sample in batch.samples)
         update = await run.on_torch(lambda: run.learner.update(batch), tokens=tokens)
-        update = await probe.probed(run, seeds, update)
+        update = await probe.probed(run, seeds, replace(update, skipped=few) if few else update)
     close(run, played, update, stale=len(stale(plays, oldest=oldest)))
     return update
 

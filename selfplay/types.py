@@ -324,6 +324,8 @@ class Example:
     prompt: str
     """Rendered text of the prompt."""
     replies: tuple[str, ...]
+    template: Literal["plain", "chat"] = "plain"
+    """How the prompt is encoded: the role's, so that what is taught is what is played."""
 
 
 @record

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfplay.errors import RunFailed
 from selfplay.events import Event
+from selfplay.games import Game, cast
 from selfplay.pools import unpaused
 from selfplay.stages import Interrupted, Played, attempt, propose
 from selfplay.types import Save, Update, digest, record
@@ -152,8 +153,17 @@ async def _finish(run: Run) -> None:
 
 def _cache(run: Run) -> Path | None:
     """Where warmed weights lie of these settings, this source and these roles; None where no cache is wanted."""
-    place, origins = run.warm_cache, run.ledger.origins()
-    return place.with_name(digest("warm", place.name, origins)) if place and origins else place
+    place = run.warm_cache
+    # note: of a chat alone, so that what else was warmed is found again. Before it was told apart, prompts of such a
+    # role were taught as plain text, which is never played.
+    known = [one for one in (run.ledger.origins(), _in_chat(run.game)) if one]
+    return place.with_name(digest("warm", place.name, *known)) if place and known else place
+
+
+def _in_chat(game: Game) -> bool:
+    """Is a role of it asked in the model's chat template?"""
+    roles = (*cast(game, "proposer").roles.values(), *cast(game, "solver").roles.values())
+    return any(role.template == "chat" for role in roles)
 
 
 def _write_records(folder: Path, save: Save, updates: Sequence[Update]) -> None:

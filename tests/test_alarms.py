@@ -92,11 +92,26 @@ def test_truncation() -> None:
     assert said("truncation", *[attempts(0, 3, truncated=3)] * WINDOW) == {}, "too few replies for a share"
 
 
-def test_infrastructure() -> None:
-    assert said("infrastructure", attempts(0, 80, faults=20)) == {}
-    [text] = said("infrastructure", attempts(0, 79, faults=21)).values()
-    assert text.startswith("step 0: 21 of 100 decisions ended in a fault")
-    assert said("infrastructure", attempts(0, 4, faults=4)) == {}
+def lost(faults: int, places: int = 100, *, left_out: int = 0) -> Point:
+    """Places, of which some were given up after three tries, as both counters see them."""
+    counts = {"proposals": 10, "mutated": 2, "attempts": places - 12, "left_out": left_out, "faults": faults}
+    decided = places - faults - left_out
+    # note: the ledger's count has each try and the verdict.
+    tally = Tally(played=decided + left_out, decided=decided, left_out=left_out, faults=4 * faults)
+    return Point(step=0, counts=counts, tallies={"attempt/s": tally})
+
+
+def test_infrastructure_goes_by_places_however_often_each_was_tried() -> None:
+    assert said("infrastructure", lost(8)) == {}, "where 32 of 124 records are of faults"
+    assert said("infrastructure", lost(20)) == {}
+    [text] = said("infrastructure", lost(21)).values()
+    assert text.startswith("step 0: 21 of 100 places were given up after faults of the machine")
+    assert said("infrastructure", lost(20, left_out=1)), "20 of 99: what is suspicious was neither decided nor lost"
+    [text] = said("infrastructure", lost(20), lost(21)).values()
+    assert text.startswith("steps 0 to 1: 41 of 200 places")
+    assert said("infrastructure", lost(LEAST - 1, LEAST - 1)) == {}, "too few places for a share"
+    early = Point(step=0, counts={"proposals": 20, "attempts": 80, "faults": 21})
+    assert said("infrastructure", early), "a step recorded before children and suspicious attempts were counted"
 
 
 def test_entropy_is_each_roles_own() -> None:

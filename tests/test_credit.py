@@ -288,6 +288,46 @@ def test_a_batch_is_credited_by_what_the_weights_know(tmp_path: Path) -> None:
         assert made(site, [other]) == batch
 
 
+def behind(sample: Sample, more: int) -> Sample:
+    """The same behind a prompt that is so much longer."""
+    rest = len(sample.token_ids) + more
+    ids, marks = (2,) * more + sample.token_ids, (False,) * more + sample.trained
+    return replace(sample, token_ids=ids, trained=marks, sampler_logprobs=(-4.0,) * rest)
+
+
+@pytest.mark.parametrize("room", [0, -1])
+def test_a_group_keeps_its_plain_advantages_where_the_answer_has_no_room(tmp_path: Path, room: int) -> None:
+    learner, (first, second) = make_trainer(), (talked("a", 4, 2, 3), talked("bb", 2))
+    # note: the last token of all needs no place in the context.
+    longest = int(learner.model.config.max_position_embeddings) + 1  # type: ignore[union-attr, arg-type]
+    last = credit.turns_of(first)[-1][0] + len("<answer>eve")
+    samples = (behind(first, longest - last - room), second, *_beside(first, second))
+    assert len(samples[0].token_ids) < longest, "the play itself has room"
+    batch = Batch(step=0, phase="play", samples=samples, temperature=1.0)
+    groups = [group("a", "bb"), replace(group("c", "dd"), id="h")]
+    with Ledger.create(tmp_path / "run", config_digest="c", config={}, seed=0, game="search") as ledger:
+        ledger.append(Seed(id="s", game="search", source="", payload={}, split="train"), TASK).result()
+
+        def made(learner: Trainer) -> Batch:
+            settings, policy = Asked(Cast(roles={"search": SOLVER})), ScriptedPolicy([], tokenizer=Characters())  # type: ignore[arg-type]
+            site = Place(settings=settings, ledger=ledger, learner=learner, policy=policy)
+            return asyncio.run(credit.credited(site, batch, groups))
+
+        found = made(learner)
+        assert [bool(one.token_advantages) for one in found.samples] == [not room, not room, True, True]
+        assert [one.advantage for one in found.samples] == [1.0, -1.0, 1.0, -1.0]
+        update = learner.update(found)
+        again = make_trainer()
+        assert made(again) == found
+        assert again.update(found, recorded=update).weights_digest == update.weights_digest
+
+
+def _beside(*samples: Sample) -> list[Sample]:
+    """Another group of the same plays."""
+    names = {"a": "c", "bb": "dd"}
+    return [replace(one, trajectory_id=names[one.trajectory_id], group_id="h") for one in samples]
+
+
 def test_the_known_answer_is_written_as_the_role_writes_it() -> None:
     assert gold_of(TASK, SOLVER) == Gold(opens="<answer>", answer="eve")
     assert gold_of(TASK, replace(SOLVER, tools=None)) is None

@@ -28,7 +28,7 @@ NAMES = sorted(path.stem for path in (Path(__file__).parents[1] / "curricula").g
 AGAIN = (
     "curriculum.choose=frontier",
     "curriculum.options={replay=0.8, only_better=false, give_up=0, max_replays=0, retire=1.0}",
-    "play.min_groups=9",
+    "play.min_groups=3",
 )
 """Most choices replay."""
 REFILLED = ("curriculum.choose=ssp", 'curriculum.options={refill="full"}', "play.min_groups=9")
@@ -246,3 +246,29 @@ def test_a_refused_curriculum_leaves_no_run(tmp_path: Path, play: Play) -> None:
     with pytest.raises(UserError, match="asks for strategy `direct`, which game `echo` does not have"):
         play(tmp_path / "run", "curriculum.choose=ladder", steps=1)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_step_with_too_few_groups_that_teach_changes_nothing(tmp_path: Path, play: Play) -> None:
+    said: list[str] = []
+    sets = ("play.min_groups=20", "play.refills=1")
+    play(tmp_path / "run", *sets, steps=3, observe=lambda event: said.append(str(event.data.get("text", ""))))
+    with Ledger.read(tmp_path / "run") as reader:
+        found = [sum(group.informative for group in reader.groups(step)) for step in range(3)]
+        assert any(found), "no group taught"
+        for update in reader.updates("play"):
+            of_groups = f"{found[update.step]} of 20 informative groups" if found[update.step] else "no group has"
+            assert (update.skipped or "").startswith(of_groups)
+            assert update.trajectory_ids == ()
+        assert reader.status().policy_version == 0
+    assert [text.partition("; ")[2] for text in said if text.startswith("step 0: ")] == ["refilling", "no update"]
+    whole_of(tmp_path / "run")
+
+
+def test_groups_of_a_role_that_does_not_learn_do_not_make_a_step_long_enough(tmp_path: Path, play: Play) -> None:
+    play(tmp_path / "run", 'roles.train=["solver"]', steps=4)
+    with Ledger.read(tmp_path / "run") as reader:
+        solvers = {solver.role for step in range(4) for solver in reader.groups(step) if "solver" in solver.role}
+        for step in range(4):
+            rounds = {choice.terms.get("round", 0) for choice in reader.choices(step)}
+            taught = any(group.informative and group.role in solvers for group in reader.groups(step))
+            assert taught or rounds > {0}, step

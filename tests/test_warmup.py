@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from selfplay.games.echo import ALPHABET, EchoGame
 from selfplay.ledger import Ledger
 from selfplay.project import Project
 from selfplay.stages import Interrupted
-from selfplay.types import Example, Seed, Task, draw, task_id
+from selfplay.types import Example, Seed, Task, digest, draw, task_id
 
 WORDS = [*ALPHABET, *(a + b for a in ALPHABET for b in ALPHABET)]
 
@@ -179,6 +179,36 @@ def test_what_was_taught_another_prompt_is_not_taken(tmp_path: Path, teach: Call
         events = teach(name, steps=0, updates=2, check_every=0, cache=True, role=role)
         assert any("taken from the cache" in text for text in notes(events)) == (name == "third")
     assert len(list(tmp_path.glob("*/model.safetensors"))) == 2
+
+
+@dataclass(frozen=True)
+class Held:
+    """What of a run says where its warmed weights lie."""
+
+    warm_cache: Path | None
+    ledger: Ledger
+    game: EchoGame
+
+
+def test_a_chats_warmed_weights_lie_elsewhere_and_those_of_plain_text_where_they_were(
+    tmp_path: Path, toy_config: Callable[..., Config], project: Project
+) -> None:
+    asker, solver = (project.load_role(name) for name in ("echo_proposer", "echo_solver"))
+
+    def where(ledger: Ledger, *, place: Path | None = tmp_path / "key", **templates: Any) -> Path | None:
+        own = replace(solver, template=templates.get("solver", "plain"))
+        first = replace(asker, template=templates.get("proposer", "plain"))
+        game = EchoGame(proposer=first, solver=own, proposer_reward=lambda *_: 0.0, config_digest="c")
+        return warmup._cache(Held(warm_cache=place, ledger=ledger, game=game))  # type: ignore[arg-type]
+
+    with ledger_in(tmp_path / "run", toy_config()) as ledger:
+        assert where(ledger) == tmp_path / "key"
+        assert where(ledger, solver="chat") not in (None, tmp_path / "key")
+        ledger.append_origins({"role echo_solver": "1"})
+        plain = where(ledger)
+        assert plain == tmp_path / digest("warm", "key", {"role echo_solver": "1"})
+        assert where(ledger, solver="chat") == where(ledger, proposer="chat") != plain
+        assert where(ledger, place=None, solver="chat") is None
 
 
 def test_a_damaged_cache_is_dropped_and_made_again(tmp_path: Path, teach: Callable[..., list[Event]]) -> None:
