@@ -35,10 +35,10 @@ class Event:
       tasks), `solved` (attempts that passed), `tokens_per_second`, `waits_for`
     * `update`: the weights changed; `phase` (`warmup` or `play`), `index` (0-based), `total`, `loss`,
       `version`, `tokens`, `tokens_per_second`, `seconds`, `lr`
-    * `step`: a step closed; the counts `proposals`, `valid`, `tasks`, `attempts`, `decided`, `left_out` (attempts that
-      are suspicious: no reward), `solved`, `faults`, `truncated`, `gibberish`, `stale` (sampled by
-      weights too old to learn from), `groups`, `informative` (both of each role as well: `ROLE.groups`), `tokens`
-      (sampled); the means `proposer_reward`, `solver_reward`;
+    * `step`: a step closed; the counts `proposals`, `decided_proposals` (those that were not given up), `valid`,
+      `tasks`, `attempts`, `decided`, `left_out` (attempts that are suspicious: no reward), `solved`, `faults`,
+      `truncated`, `gibberish`, `stale` (sampled by weights too old to learn from), `groups`, `informative` (both of
+      each role as well: `ROLE.groups`), `tokens` (sampled); the means `proposer_reward`, `solver_reward`;
       `refused` (reason code -> count); `seconds`, `stage_seconds` (what the run did -> seconds),
       `tokens_per_second` (while sampling); `loss`, `grad_norm`, `version`, `skipped` (why no update, or None)
     * `save`: `path`, `phase`, `num_bytes`

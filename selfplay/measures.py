@@ -102,13 +102,15 @@ def shown(
     seconds: Mapping[str, float],
 ) -> dict[str, Any]:
     """The data of a `step` event."""
-    refused = Counter(p.verdict.reason for p in plays if p.trajectory.stage == "propose" and not p.verdict.valid)
+    proposals = [p.verdict for p in plays if p.trajectory.stage == "propose"]
+    refused = Counter(verdict.reason for verdict in proposals if not verdict.valid)
     attempts = [p.verdict.reward for p in plays if p.trajectory.stage == "attempt" and p.verdict.reward is not None]
     paid = [grade.reward for grade in grades.values() if grade.reward is not None]
     sampling = seconds.get("sampling", 0.0)
     return {
         **update.metrics,
         **counts,
+        "decided_proposals": sum(verdict.fault is None for verdict in proposals),
         "refused": dict(sorted(refused.items())),
         "proposer_reward": mean(paid),
         "solver_reward": mean(attempts),

@@ -148,8 +148,9 @@ def replay(
             raise UserError(f"{folder / 'config.toml'} is not what the run was started with", hint="restore it")
         update = reader.update(step)
         if step > reader.last_closed_step() or update is None:
+            newest = f"the newest is {reader.last_closed_step()}" if reader.last_closed_step() >= 0 else "none is"
             raise NotFound(
-                f"step {step} of run `{folder.name}` is not closed: the newest is {reader.last_closed_step()}",
+                f"step {step} of run `{folder.name}` is not closed: {newest}",
                 hint=f"steps count from 0: selfplay status {folder.name}",
             )
         saves = starts(reader, folder, step, learner=learner)

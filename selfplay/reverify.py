@@ -29,6 +29,7 @@ from selfplay.events import Event
 from selfplay.games import Game
 from selfplay.games.mixed import MixedGame
 from selfplay.ledger import Ledger, Reader
+from selfplay.ledger.records import REVERIFIED
 from selfplay.project import Project
 from selfplay.types import Task, Trajectory, Verdict, record
 from selfplay.views.words import plural
@@ -94,12 +95,12 @@ def reverify(
     sets = [f"sandbox.kind={sandbox}"] if sandbox else []
     config = from_run(folder, project=project, sets=sets, environ={})
     with Ledger.open(folder) as ledger:
-        how = "failed"
+        done, how = REVERIFIED
         try:
             _refuse_other(config, ledger)
             found = asyncio.run(_reverify(config, project, ledger, limit=limit, tasks=tasks, say=say))
             _record(ledger, found)
-            how = "reverified"
+            how = done
         finally:
             ledger.end_launch(how)
     return found

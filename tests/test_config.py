@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -188,6 +189,44 @@ def test_the_resolved_file_is_a_valid_input(project: Project, tmp_path: Path) ->
     assert again.name == "one"
     assert [file.name for file in path.parent.iterdir()] == ["config.toml"]
     assert "steps = 3  # -s" in path.read_text(encoding="utf-8")
+
+
+def test_a_resume_leaves_the_file_as_it_was_written(project: Project, tmp_path: Path) -> None:
+    mark = "a  # b"
+    sets = (f"policy.model={mark}", "run.save_every=9")
+    config = settings(project, "[run]\nseed = 2\nsteps = 2\n", sets=sets, SELFPLAY_RUN_STEPS="3")
+    folder = tmp_path / "runs" / "one"
+    first = config.write(folder).read_text(encoding="utf-8")
+    again = from_run(folder, project=project, environ={})
+    assert again.provenance == config.provenance
+    assert again.provenance["run.seed"] == "mine.toml:2"
+    assert (again.digest, again.name) == (config.digest, "one")
+    assert again.write(folder).read_text(encoding="utf-8") == first
+    assert first.startswith("# The resolved settings of a run of `mine`;")
+    other = from_run(folder, project=project, sets=("run.seed=4",), environ={"SELFPLAY_RUN_SAVE_EVERY": "5"})
+    second = other.write(folder).read_text(encoding="utf-8")
+    changed = [line for line in second.splitlines() if line not in first.splitlines()]
+    assert changed == ["seed = 4  # -s", "save_every = 5  # SELFPLAY_RUN_SAVE_EVERY"]
+
+
+def test_an_origin_that_cannot_be_is_not_believed(project: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "one"
+    text = settings(project).write(folder).read_text(encoding="utf-8")
+    for old, new in (
+        ("seed = 0  # built-in", "seed = 7  # built-in"),
+        ("steps = 10  # built-in", "steps = 10"),
+        ("save_every = 1  # built-in", "save_every = 1  # --scale of-old"),
+    ):
+        assert f"\n{old}\n" in text
+        text = text.replace(f"\n{old}\n", f"\n{new}\n")
+    (folder / "config.toml").write_text(text, encoding="utf-8")
+    origins = from_run(folder, project=project, environ={}).provenance
+    for key in ("run.seed", "run.steps", "run.save_every"):
+        assert re.fullmatch(r"runs/one/config\.toml:\d+", origins[key].removeprefix(f"{tmp_path}/")), key
+    assert origins["run.keep_saves"] == "built-in"
+    (folder / "config.toml").write_text(text.replace("seed = 7", "seed = -7"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.toml, line \d+\)"):
+        from_run(folder, project=project, environ={})
 
 
 def test_a_folder_without_a_run_is_not_found(project: Project, tmp_path: Path) -> None:

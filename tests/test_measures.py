@@ -86,6 +86,15 @@ def test_the_screen_sees_reasons_and_means_of_what_was_decided() -> None:
     assert data["seconds"] == 3.0
 
 
+def test_a_proposal_that_was_given_up_is_not_decided() -> None:
+    fault = Fault(culprit="sandbox", where="w", message="m")
+    given_up = replace(PLAYS[1], verdict=replace(PLAYS[1].verdict, fault=fault))
+    counts = counts_of([*PLAYS, given_up], ())
+    data = shown(counts, [*PLAYS, given_up], {}, update=UPDATE, seconds={})
+    assert (data["proposals"], data["decided_proposals"], data["valid"]) == (3, 2, 1)
+    assert "decided_proposals" not in counts, "the ledger keeps it in its tallies"
+
+
 def test_nothing_is_unknown_not_zero() -> None:
     data = shown(counts_of([], ()), [], {}, update=UPDATE, seconds={})
     assert data["solver_reward"] is None

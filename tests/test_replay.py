@@ -48,6 +48,12 @@ def again(project: Project) -> Again:
     return replayed
 
 
+def test_a_run_of_no_step_has_no_newest(tmp_path: Path, play: Play, again: Again) -> None:
+    play(tmp_path / "warm", steps=0)
+    with pytest.raises(NotFound, match=r"step 0 of run `warm` is not closed: none is$"):
+        again(tmp_path / "warm", 0)
+
+
 def tamper(folder: Path, *statements: str) -> None:
     with sqlite3.connect(folder / "ledger.db") as connection:
         # note: the ledger's own triggers refuse to change a row.

@@ -8,8 +8,10 @@ Not here: what a command does (its module), how errors are shown (`cli.failures`
 
 from __future__ import annotations
 
+import codecs
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -126,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; every error has been shown by then."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     session = Session(json="--json" in words)
+    _write_what_it_can()
     try:
         with session:
             outcome = group.main(args=words, prog_name="selfplay", standalone_mode=False, obj=session)
@@ -133,6 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # noqa: BLE001 (the boundary: everything that ends a command is shown here)
         return failures.show(error, session=session)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _write_what_it_can() -> None:
+    """A sign that stdout's encoding lacks becomes a `?`: a bar that cannot be drawn is no reason to fail."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and codecs.lookup(out.encoding).name != "utf-8" and out.errors in _FAIL:
+        out.reconfigure(errors="replace")
+
+
+_FAIL = ("strict", "surrogateescape")
+"""Ways to handle such a sign that end the command; whoever chose another has it."""
 
 
 def program() -> int:

@@ -187,7 +187,8 @@ def _begun(folders: Iterable[Path]) -> tuple[Mapping[Path, str], Sequence[str]]:
 
 def _stays(path: Path, begun: Mapping[Path, str], unread: Sequence[str]) -> str:
     """Why an old entry of the cache stays; empty where it can go."""
-    if path.parent.name == CORPORA and path.stem != MADE:
+    # note: a folder there is an index of a corpus, which is made again from it.
+    if path.parent.name == CORPORA and path.stem != MADE and not path.is_dir():
         return "it was added, and nothing makes it again"
     own = path.resolve()
     run = next((name for save, name in begun.items() if save.is_relative_to(own)), None)

@@ -46,5 +46,6 @@ def command(session: Session, first: str, second: str, *, at: int | None, condit
     for text in failed:
         session.say(f"fails: {text}")
     if not found.pairs:
-        session.say(f"\n  held-out  selfplay eval {folders[0].name} {folders[1].name}")
+        first, second = (runs.typed(folder, project=session.project) for folder in folders)
+        session.say(f"\n  held-out  selfplay eval {first} {second}")
     return 1 if failed else 0

@@ -6,10 +6,12 @@ Not here: what the keys mean (`config.tables`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from selfplay.cli import runs
 from selfplay.cli.run import DEFAULT
 from selfplay.cli.session import Session, common
 
@@ -68,10 +70,20 @@ def _load(session: Session, name: str, sets: tuple[str, ...]) -> Config:
     from selfplay import config as configs
     from selfplay.errors import NotFound
 
+    # note: a folder is never a preset's file.
+    if "/" in name and Path(name).expanduser().is_dir():
+        folder = runs.find_run(name, project=session.project)
+        return configs.from_run(folder, project=session.project, sets=sets)
     try:
         return configs.load(name, project=session.project, sets=sets)
-    except NotFound:
-        folder = session.project.runs / name
-        if "/" in name or not (folder / "config.toml").is_file():
+    except NotFound as error:
+        if "/" in name:
             raise
+        folder = session.project.runs / name
+        # note: the settings are whole where the ledger, by which a run is found, is gone.
+        if not (folder / "config.toml").is_file():
+            try:
+                folder = runs.find_run(name, project=session.project)
+            except NotFound:
+                raise error from None
         return configs.from_run(folder, project=session.project, sets=sets)

@@ -53,7 +53,8 @@ def command(session: Session, run: str, step: int | None, svg: Path | None) -> N
         session.answer("frontier", {**frontier_data(view), "svg": str(svg) if svg else None}, run=folder.name)
         return
     session.console().print(frontier_screen(view))
-    session.say(f"\n  drawn     {svg}" if svg else f"\n  a task    selfplay why {folder.name} TASK")
+    run = runs.typed(folder, project=session.project)
+    session.say(f"\n  drawn     {svg}" if svg else f"\n  a task    selfplay why {run} TASK")
 
 
 def view_of(reader: Reader, step: int | None, *, at: Sequence[int] | None = None) -> FrontierView:

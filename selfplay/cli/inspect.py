@@ -106,28 +106,31 @@ def command(
     chosen: Selector | None = "rejected" if rejected is not None else selector
     wanted = Wanted(step=step, selector=chosen, reason=rejected or "", content=content, whole=text)
     folder = runs.find_run(run, project=session.project)
+    words = runs.typed(folder, project=session.project)
     with Ledger.read(folder) as reader:
         name = id or task
         if name is not None:
             data, page = _here_or_before(reader, name, wanted, table="tasks" if task is not None else None)
         elif chosen is not None:
-            data, page = _picked(reader, chosen, wanted)
+            data, page = _picked(reader, chosen, wanted, run=words)
         else:
-            data, page = _listing(reader, step, content)
+            data, page = _listing(reader, step, content, run=words)
     if session.json:
         session.answer("inspect", data, run=folder.name)
         return
     from selfplay.cli.pages import plain, show
 
     show(plain(session.console()) if text else session.console(), page)
-    for words in _next(folder.name, data):
-        session.say(words)
+    for line in _next(words, data):
+        session.say(line)
 
 
 def _next(run: str, data: dict[str, Any]) -> list[str]:
     """What can be typed next: of a list a row's page, of a page that has a task the story of that."""
     from selfplay.views.inspect import ID_DIGITS
 
+    if data.get("steps") == [] and "selector" not in data:
+        return [f"no step of run `{run}` has begun; selfplay status {run}"]
     if plays := [one for step in data.get("steps", ()) if isinstance(step, dict) for one in step["proposals"]]:
         newest = next((one for one in reversed(plays) if one["task_id"] is not None), plays[-1])
         one = f"selfplay inspect {run} {newest['id'][:ID_DIGITS]}"
@@ -148,15 +151,15 @@ def _refuse_both(what: str, *, step: int | None, selector: str | None, rejected:
             raise UserError(f"{what} and {name} exclude each other", hint=hint)
 
 
-def _check_step(reader: Reader, step: int | None, newest: int) -> None:
+def _check_step(reader: Reader, step: int | None, newest: int, *, run: str) -> None:
     if step is not None and step > newest:
-        raise NotFound(
-            f"run `{reader.folder.name}` has no step {step}, its newest is {newest}",
-            hint=f"all of it: selfplay inspect {reader.folder.name}",
-        )
+        why, hint = f"its newest is {newest}", f"all of it: selfplay inspect {run}"
+        if newest < 0:
+            why, hint = "none has begun", f"where it stands: selfplay status {run}"
+        raise NotFound(f"run `{reader.folder.name}` has no step {step}, {why}", hint=hint)
 
 
-def _listing(reader: Reader, step: int | None, content: bool) -> tuple[dict[str, Any], RenderableType]:
+def _listing(reader: Reader, step: int | None, content: bool, *, run: str) -> tuple[dict[str, Any], RenderableType]:
     from selfplay.views.inspect import step_plays
     from selfplay.views.inspect_data import mutation_data, proposal_data, replay_data
     from selfplay.views.inspect_text import steps_listing
@@ -164,7 +167,7 @@ def _listing(reader: Reader, step: int | None, content: bool) -> tuple[dict[str,
     newest = reader.open_step()
     if not reader.choices(newest):
         newest -= 1
-    _check_step(reader, step, newest)
+    _check_step(reader, step, newest, run=run)
     steps = [step_plays(reader, step)] if step is not None else _newest(reader, newest)
     data = {
         "steps": [
@@ -194,7 +197,7 @@ def _newest(reader: Reader, newest: int) -> list[StepPlays]:
     return found[::-1]
 
 
-def _picked(reader: Reader, selector: Selector, wanted: Wanted) -> tuple[dict[str, Any], RenderableType]:
+def _picked(reader: Reader, selector: Selector, wanted: Wanted, *, run: str) -> tuple[dict[str, Any], RenderableType]:
     """What a selector finds, and the page of the first."""
     from rich.console import Group
     from rich.text import Text
@@ -203,7 +206,7 @@ def _picked(reader: Reader, selector: Selector, wanted: Wanted) -> tuple[dict[st
     from selfplay.views.words import plural
 
     last = reader.last_closed_step()
-    _check_step(reader, wanted.step, last)
+    _check_step(reader, wanted.step, last, run=run)
     steps = [wanted.step] if wanted.step is not None else list(range(max(0, last + 1 - STEPS), last + 1))
     if selector == "rejected":
         steps = _refusing(reader, wanted, steps)
@@ -214,7 +217,7 @@ def _picked(reader: Reader, selector: Selector, wanted: Wanted) -> tuple[dict[st
     first, page = _here_or_before(reader, found.found[0].id, wanted)
     head = Text(f"{_words(selector, wanted)}, in {_where(found)}", style="bold")
     shown = plural(len(found.found), "row")
-    note = Text(f"the first of {shown} follows; another: selfplay inspect {reader.folder.name} ID", style="dim")
+    note = Text(f"the first of {shown} follows; another: selfplay inspect {run} ID", style="dim")
     return {**data, "first": first}, Group(head, pick_table(found), Text(), note, Text(), page)
 
 

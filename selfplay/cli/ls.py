@@ -118,10 +118,12 @@ def _print(session: Session, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if "written" in row:
             ago = duration(max(0.0, time.time() - row["written"]))
-            table.add_row(f"  {row['name']}", f"{row['state']}, {ago} ago", Text(near(row["path"])))
+            cells = (f"{row['state']}, {ago} ago", near(row["path"]))
         elif "fix" in row:
-            table.add_row(f"  {row['name']}", "", Text(f"{row['about']}\nto do: {row['fix']}"))
+            cells = ("", f"{row['about']}\nto do: {row['fix']}")
         else:
             hides = f" (hides {near(row['hides'])})" if row.get("hides") else ""
-            table.add_row(f"  {row['name']}", row["origin"], Text(f"{row['about']}{hides}"))
+            cells = (row["origin"], f"{row['about']}{hides}")
+        # note: as text, for a name may hold what would be read as markup.
+        table.add_row(*(Text(cell) for cell in (f"  {row['name']}", *cells)))
     session.console().print(table)

@@ -6,7 +6,6 @@ Not here: what is said (`views.report`), the page (`views.report_page`).
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +19,12 @@ from selfplay.errors import NotFound, NotReady
 
 if TYPE_CHECKING:
     from selfplay.ledger import Reader
+    from selfplay.project import Project
     from selfplay.views.frontier import FrontierView
     from selfplay.views.report import Report, Setting
     from selfplay.views.status import RunView
 
 NAME = "report.html"
-
-KEY = re.compile(r"(?P<key>\w+) = (?P<value>.*?)(?:  # (?P<origin>[^\n]*))?")
 
 
 @click.command("report", short_help="A run as one HTML file that needs nothing beside it.")
@@ -54,7 +52,7 @@ def command(session: Session, run: str, to: Path | None) -> None:
 
     folder = runs.find_run(run, project=session.project)
     with Ledger.read(folder) as reader:
-        report = report_of(reader)
+        report = report_of(reader, project=session.project)
         text = page(report)
     file = to if to is not None else folder / NAME
     num_bytes = write(file, text)
@@ -69,7 +67,7 @@ def command(session: Session, run: str, to: Path | None) -> None:
     session.say(f"  open      python -m webbrowser {shlex.quote(file.resolve().as_uri())}")
 
 
-def report_of(reader: Reader) -> Report:
+def report_of(reader: Reader, *, project: Project) -> Report:
     """The report of an open ledger."""
     from selfplay.alarms import ALARMS
     from selfplay.cli.status import view_of
@@ -82,12 +80,13 @@ def report_of(reader: Reader) -> Report:
         frontier=_frontier(reader),
         fixes={name: alarm.fix for name, alarm in ALARMS.items()},
         settings=tuple(settings(reader)),
-        commands=commands(run, reader),
+        commands=commands(run, reader, project=project),
     )
 
 
 def settings(reader: Reader) -> Iterator[Setting]:
     """Every key, with its origin from config.toml's comments; from the ledger alone where that file is gone."""
+    from selfplay.config import written
     from selfplay.views.report import Setting
 
     try:
@@ -96,24 +95,21 @@ def settings(reader: Reader) -> Iterator[Setting]:
         for key, value in reader.run_row().config.items():
             yield Setting(key=key, value="" if value is None else str(value), origin="")
         return
-    table = ""
-    for line in text.splitlines():
-        if line.startswith("["):
-            table = line.strip("[] ")
-        elif line.endswith(" is unset") and line.startswith("# "):
-            yield Setting(key=f"{table}.{line[2:].removesuffix(' is unset')}", value="", origin="unset")
-        elif found := KEY.fullmatch(line):
-            yield Setting(key=f"{table}.{found['key']}", value=found["value"], origin=found["origin"] or "")
+    for line in written.lines(text):
+        yield Setting(key=line.key, value=line.value, origin=line.origin)
 
 
-def commands(run: RunView, reader: Reader) -> tuple[tuple[str, str], ...]:
+def commands(run: RunView, reader: Reader, *, project: Project) -> tuple[tuple[str, str], ...]:
     """What to type to look on, to go on, and to play the same again."""
-    name, version = run.name, run.status.run.engine_version
+    from selfplay.cli.repro import again
+
+    name, version = runs.typed(reader.folder, project=project), run.status.run.engine_version
     found = [("The version that played it:", f"pip install selfplay-curriculum=={version}")]
     if (reader.folder / "config.toml").is_file():
-        again = f"selfplay run runs/{name}/config.toml --name {name}-again"
-        found.append(("The same settings, played again from the beginning, beside it:", again))
-    if run.resumable:
+        start = "the weights that it was forked with" if reader.parent_row() is not None else "the beginning"
+        words = f"The same settings, played again from {start}, beside it:"
+        found.append((words, again(reader, project=project)))
+    if run.resumable and runs.is_named(reader.folder, project=project):
         found.append(("What is left of it:", f"selfplay run --name {name}"))
     if run.closed:
         last = run.closed - 1

@@ -19,13 +19,14 @@ import click
 from selfplay import __version__
 from selfplay.cli import runs
 from selfplay.cli.origin import Origin, origin
-from selfplay.cli.session import Session, common
+from selfplay.cli.session import Session, common, near
 from selfplay.errors import NotReady, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from selfplay.ledger import Reader
+    from selfplay.project import Project
 
 PACKAGES = ("torch", "transformers", "numpy", "safetensors", "pytest", "coverage")
 """Whose version can move a result."""
@@ -51,9 +52,10 @@ def command(session: Session, run: str, *, to: Path | None) -> None:
 
     folder = runs.find_run(run, project=session.project)
     with Ledger.read(folder) as reader:
-        found = facts(reader)
+        found = facts(reader, project=session.project)
+        command = again(reader, project=session.project, sent=True)
     if to is not None:
-        _write(to, folder, found)
+        _write(to, folder, found, f"{command} --steps {found['steps']}")
     if session.json:
         session.answer("repro", {**found, "folder": str(to) if to is not None else None}, run=folder.name)
         return
@@ -62,9 +64,14 @@ def command(session: Session, run: str, *, to: Path | None) -> None:
         session.say(f"played with selfplay {found['engine']}, and this is {__version__}: install that one instead")
     if to is not None:
         session.say(f"written to {to}")
-        session.say(f"  play it   cd {to} && sh commands.sh")
+        if found["forked_from"] is not None:
+            session.say(
+                f"it is a fork of {found['forked_from']}: that run is needed where it is played, with that save"
+            )
+        session.say(f"  play it   cd {shlex.quote(str(to))} && sh commands.sh")
     else:
-        session.say(f"  to send   selfplay repro {folder.name} --to {folder.name}-repro")
+        run = runs.typed(folder, project=session.project)
+        session.say(f"  to send   selfplay repro {run} --to {shlex.quote(f'{folder.name}-repro')}")
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -79,14 +86,14 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield from found["commands"]
 
 
-def facts(reader: Reader) -> dict[str, Any]:
+def facts(reader: Reader, *, project: Project) -> dict[str, Any]:
     """Everything, as JSON."""
     from selfplay.ledger import watching
 
     row, parent = reader.run_row(), reader.parent_row()
     config: Mapping[str, Any] = row.config
     learnt = reader.ask(partial(watching.learnt, after=-1))
-    name, closed = reader.folder.name, reader.last_closed_step() + 1
+    closed = reader.last_closed_step() + 1
     here = origin()
     return {
         "engine": row.engine_version,
@@ -101,18 +108,35 @@ def facts(reader: Reader) -> dict[str, Any]:
         "fingerprints": list(dict.fromkeys(one.fingerprint for one in learnt)),
         "here": _here(),
         "settings": dict(config),
-        "commands": _commands(name, here, closed),
+        "commands": _commands(reader, here, closed, project=project),
     }
 
 
-def _commands(name: str, here: Origin, closed: int) -> list[str]:
-    config = shlex.quote(f"runs/{name}/config.toml")
-    lines = [
-        here.command,
-        f"selfplay run {config} --name {name}-again --steps {closed}",
-    ]
-    lines += [f"selfplay compare {name} {name}-again"]
-    return lines + ([f"selfplay replay {name} {closed - 1}"] if closed else [])
+def _commands(reader: Reader, here: Origin, closed: int, *, project: Project) -> list[str]:
+    run = runs.typed(reader.folder, project=project)
+    lines = [here.command, f"{again(reader, project=project)} --steps {closed}"]
+    lines += [f"selfplay compare {run} {_again_name(reader)}"]
+    return lines + ([f"selfplay replay {run} {closed - 1}"] if closed else [])
+
+
+def again(reader: Reader, *, project: Project, sent: bool = False) -> str:
+    """The command that plays the run again beside it; with `sent`, beside a copy of its config.toml."""
+    from selfplay import fork
+
+    config = "config.toml" if sent else shlex.quote(near(reader.folder / "config.toml"))
+    command = f"selfplay run {config} --name {_again_name(reader)}"
+    if (row := reader.parent_row()) is None:
+        return command
+    parent = fork.parent_of(reader.folder, row)
+    words = runs.typed(parent, project=project)
+    if sent and not runs.is_named(parent, project=project):
+        # note: it is typed in the folder that is sent, from where a path beginning here leads elsewhere.
+        words = shlex.quote(str(parent))
+    return f"{command} --fork {words}@{row.step}"
+
+
+def _again_name(reader: Reader) -> str:
+    return shlex.quote(f"{reader.folder.name}-again")
 
 
 def _here() -> dict[str, str]:
@@ -125,8 +149,8 @@ def _here() -> dict[str, str]:
     return found
 
 
-def _write(to: Path, folder: Path, found: dict[str, Any]) -> None:
-    """The folder; files that are there already are not written over.
+def _write(to: Path, folder: Path, found: dict[str, Any], command: str) -> None:
+    """The folder, with the `command` that plays the run there; files that are there already are not written over.
 
     Raises:
         UserError: it holds something else.
@@ -139,15 +163,15 @@ def _write(to: Path, folder: Path, found: dict[str, Any]) -> None:
             f"run `{folder.name}` has no config.toml",
             hint=f"its settings are in the ledger: selfplay repro {folder.name} --json",
         ) from error
-    name = folder.name
-    again = [line.replace(f"runs/{name}/config.toml", "config.toml") for line in found["commands"][:2]]
+    parent = found["forked_from"]
+    needs = f"# It is a fork of {parent}: that run, with the save after that step, has to be here.\n" if parent else ""
     pins = [found["installed_from"]["requirement"]]
     pins += [f"{package}=={version}" for package, version in found["here"].items() if package in PACKAGES]
     files = {
         "config.toml": config,
         "requirements.txt": "".join(f"{pin}\n" for pin in pins),
         "repro.json": json.dumps(found, indent=2, sort_keys=True) + "\n",
-        "commands.sh": "set -e\npip install -r requirements.txt\n" + "".join(f"{line}\n" for line in again[1:]),
+        "commands.sh": f"set -e\npip install -r requirements.txt\n{needs}{command}\n",
     }
     if there := [name for name in files if (to / name).exists()]:
         raise UserError(f"{to} holds {', '.join(there)} already", hint="name another folder: --to FOLDER")

@@ -25,6 +25,7 @@ from selfplay.types import record
 if TYPE_CHECKING:
     from selfplay.build import Outcome
     from selfplay.config import Config
+    from selfplay.project import Project
     from selfplay.views.observers import JsonObserver, LiveObserver, PlainObserver
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -123,7 +124,8 @@ def play(session: Session, asked: Options) -> int:
     if asked.detach:
         from selfplay.cli.detach import detach
 
-        return detach(session, [*_words(asked, preset=asked.preset), "--name", folder.name], folder)
+        preset = asked.preset or _settings_of(asked, project=session.project)
+        return detach(session, [*_words(asked, preset=preset), "--name", folder.name], folder)
     session.run_folder = folder
     from selfplay import build
 
@@ -173,6 +175,14 @@ def resolve(session: Session, asked: Options) -> tuple[Config, Path]:
     folder = project.runs / (runs.free_name(name, project=project) if asked.new else name)
     _refuse_change(config, folder, session=session, asked=asked)
     return config, folder
+
+
+def _settings_of(asked: Options, *, project: Project) -> str | None:
+    """The file whose settings a --new run takes over from the run of that name; behind its own name none are found."""
+    if not asked.new or asked.fork is not None or asked.name is None:
+        return None
+    file = project.runs / asked.name / "config.toml"
+    return str(file) if file.is_file() else None
 
 
 def _forked(session: Session, text: str, folder: Path | None) -> tuple[Path, int | None]:
@@ -340,4 +350,4 @@ def sum_up(session: Session, folder: Path, outcome: Outcome) -> None:
     if outcome.steps:
         session.say(f"  report    selfplay report {name}")
     if outcome.stop == "done":
-        session.say(f"  go on     selfplay run --name {name} --steps {steps * 2}")
+        session.say(f"  go on     selfplay run --name {name} --steps {max(1, steps * 2)}")

@@ -6,8 +6,10 @@ Not here: what a run holds (`ledger`).
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
+from selfplay.cli.session import near
 from selfplay.errors import Ambiguous, NotFound, UserError
 from selfplay.project import Project, did_you_mean
 
@@ -51,6 +53,20 @@ def find_run(text: str, *, project: Project) -> Path:
         near = did_you_mean(text, names)
         raise NotFound(f"no run `{text}` in {project.runs}", hint=f"{near}All runs: selfplay ls runs")
     return matches[0]
+
+
+def is_named(folder: Path, *, project: Project) -> bool:
+    """Does the name of the run in `folder` mean it? One elsewhere, as a study's are, is found by its path alone."""
+    return folder.parent.resolve() == project.runs.resolve()
+
+
+def typed(folder: Path, *, project: Project) -> str:
+    """The run in `folder`, as one types it behind a command: its name, or its path where that means another run."""
+    if is_named(folder, project=project):
+        return folder.name
+    path = near(folder)
+    # note: without a slash it would be a name, and with a dash before it an option.
+    return shlex.quote(path if path == "." or ("/" in path and path[0] != "-") else f"./{path}")
 
 
 def check_name(name: str) -> str:

@@ -69,7 +69,7 @@ def build(session: Session, *, name: str, base: str | None, rootfs: Path | None)
     if session.json:
         session.answer("sandbox", {"command": "build", "image": tag})
     else:
-        session.console().print(tag)
+        session.console().print(tag, markup=False)
 
 
 @command.command("ls", short_help="Every sandbox that is still there, and whose it is.")
@@ -119,7 +119,8 @@ def reap(session: Session, *, older_than: float | None, dry_run: bool) -> None:
         return
     session.say_silent(silent)
     for row in rows:
-        session.console().print(f"{'would remove' if dry_run else 'removed'} {row['id']} ({row['backend']})")
+        did = "would remove" if dry_run else "removed"
+        session.console().print(f"{did} {row['id']} ({row['backend']})", markup=False)
     if not rows:
         session.say("nothing of a dead owner is there")
 
@@ -275,6 +276,7 @@ def _row(one: Left) -> dict[str, Any]:
 
 def _print(session: Session, left: Sequence[Left]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from selfplay.views.words import UNKNOWN, duration
 
@@ -284,7 +286,9 @@ def _print(session: Session, left: Sequence[Left]) -> None:
     for one in sorted(left, key=lambda one: -one.age_seconds):
         host, _, rest = one.owner.partition(":")
         owner = f"{rest.partition(':')[0]} on {host}" if rest else UNKNOWN
-        state = "[red]dead[/]" if one.dead else "alive"
-        run = one.labels.get("run", UNKNOWN)
-        table.add_row(one.id, one.backend, one.state, duration(one.age_seconds), owner, state, run)
+        state = Text("dead", style="red") if one.dead else Text("alive")
+        run = Text(one.labels.get("run", UNKNOWN))
+        # note: as text, since owners and runs have names that other programs chose.
+        cells = (Text(cell) for cell in (one.id, one.backend, one.state, duration(one.age_seconds), owner))
+        table.add_row(*cells, state, run)
     session.console().print(table)

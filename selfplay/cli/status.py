@@ -18,7 +18,8 @@ from selfplay.cli.session import Session, common
 from selfplay.errors import SelfplayError
 
 if TYPE_CHECKING:
-    from selfplay.ledger import Reader
+    from selfplay.ledger import Launch, Reader, Status
+    from selfplay.project import Project
     from selfplay.views.status import RunView
 
 
@@ -47,12 +48,13 @@ def command(session: Session, run: str | None) -> int:
 def _one(session: Session, text: str) -> int:
     from selfplay.views.status import run_data, run_screen
 
-    view = look(runs.find_run(text, project=session.project), whole=True)
+    folder = runs.find_run(text, project=session.project)
+    view = look(folder, whole=True)
     if session.json:
         session.answer("status", run_data(view), run=view.name)
     else:
         session.console().print(run_screen(view, now=time.time()))
-        session.say("\n" + "\n".join(_next(view)))
+        session.say("\n" + "\n".join(_next(view, folder, project=session.project)))
     return 1 if view.status.num_alarms.get("error") else 0
 
 
@@ -75,24 +77,27 @@ def _all(session: Session) -> int:
     if not views and not broken:
         session.say(f"no runs in {session.project.runs}: selfplay run starts one, selfplay demo the toy game")
     for view in views:
-        if view.paused or view.resumable:
-            session.say(_onwards(view))
+        for line in _onwards(view, Path(view.folder), project=session.project):
+            session.say(line)
     if views:
         session.say(f"  look      selfplay status {views[0].name}")
     return 0
 
 
-def _onwards(view: RunView) -> str:
-    command = f"selfplay resume {view.name}" if view.paused else f"selfplay run --name {view.name}"
-    return f"  resume    {command}"
+def _onwards(view: RunView, folder: Path, *, project: Project) -> list[str]:
+    """How it goes on: one that no name means does with whatever played it, as a study."""
+    if view.paused:
+        return [f"  resume    selfplay resume {runs.typed(folder, project=project)}"]
+    named = view.resumable and runs.is_named(folder, project=project)
+    return [f"  resume    selfplay run --name {view.name}"] if named else []
 
 
-def _next(view: RunView) -> list[str]:
+def _next(view: RunView, folder: Path, *, project: Project) -> list[str]:
     """What can be typed next."""
-    lines = [_onwards(view)] if view.paused or view.resumable else []
-    lines += [f"  live      selfplay watch {view.name}"] if view.state == "running" else []
-    lines += [f"  look      selfplay inspect {view.name}"]
-    return lines + ([f"  report    selfplay report {view.name}"] if view.closed else [])
+    lines, run = _onwards(view, folder, project=project), runs.typed(folder, project=project)
+    lines += [f"  live      selfplay watch {run}"] if view.state == "running" else []
+    lines += [f"  look      selfplay inspect {run}"]
+    return lines + ([f"  report    selfplay report {run}"] if view.closed else [])
 
 
 def look(folder: Path, *, whole: bool = False) -> RunView:
@@ -125,6 +130,8 @@ def _cost(reader: Reader, closed: int) -> Mapping[str, float] | None:
 
 def view_of(reader: Reader, folder: Path) -> RunView:
     """Where the run of an open ledger stands, without its alarms and its evaluation."""
+    from dataclasses import replace
+
     from selfplay.ledger import control
     from selfplay.ledger.lock import holder
     from selfplay.views.status import RunView
@@ -132,14 +139,41 @@ def view_of(reader: Reader, folder: Path) -> RunView:
     # note: who holds it is asked first: a run that ends in between has then told its end.
     held = holder(folder)
     status = reader.status()
+    steps = _planned_steps(folder, otherwise=status.run.config.get("run.steps"))
+    launch = _player(reader, status)
     return RunView(
         name=folder.name,
         folder=str(folder),
-        status=status,
-        steps=_planned_steps(folder, otherwise=status.run.config.get("run.steps")),
+        status=replace(status, launch=launch),
+        steps=steps,
+        raised=_raised(reader, status, launch, steps=steps),
         holder=f"process {held.pid} on {held.host}" if held is not None else None,
         paused=held is not None and control.paused(reader.control(), status.launch),
     )
+
+
+def _player(reader: Reader, status: Status) -> Launch | None:
+    """The newest launch that played, or began to."""
+    from selfplay.ledger.records import REVERIFIED
+
+    if status.launch is None or status.launch.how not in REVERIFIED:
+        return status.launch
+    return next((one for one in reversed(reader.launches()) if one.how not in REVERIFIED), status.launch)
+
+
+def _raised(reader: Reader, status: Status, launch: Launch | None, *, steps: int) -> bool:
+    """Were more steps asked for than a launch knew of that played all it was asked for?
+
+    Few steps say nothing: a study's run has more of them than its budget pays for. But those are as it began with, and
+    what was `set` after its last step closed, as while that is saved, came too late for the launch.
+    """
+    if launch is None or launch.how != "done" or status.last_closed_step + 1 >= steps:
+        return False
+    if steps != status.run.config.get("run.steps"):
+        return True
+    since = status.last_step.closed_at if status.last_step is not None else launch.started_at
+    asked = [row.arguments for row in reader.control() if row.action == "set" and row.at >= since]
+    return any("run.steps" in arguments and "refused" not in arguments for arguments in asked)
 
 
 def _planned_steps(folder: Path, *, otherwise: object) -> int:

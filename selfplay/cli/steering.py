@@ -47,26 +47,29 @@ def ask(
     from selfplay.ledger.lock import holder
 
     folder = runs.find_run(text, project=session.project)
+    run = runs.typed(folder, project=session.project)
     check(folder)
     held = holder(folder)
     if held is None:
         state = look(folder).state
         if idle is None:
+            # note: behind --name a run that is found by its path alone would be another one.
+            named = runs.is_named(folder, project=session.project)
             raise UserError(
                 f"run `{folder.name}` is not running ({state}), so nobody can {action} it",
-                hint=f"play it: selfplay run --name {folder.name}{instead}",
+                hint=f"play it: selfplay run --name {run}{instead}" if named else f"look: selfplay status {run}",
             )
-        return _answer(session, folder, action, acted=False, words=idle(folder, state))
+        return _answer(session, folder, action, acted=False, words=idle(folder, state), run=run)
     with Ledger.read(folder) as reader:
         rows, launches = reader.control(), reader.launches()
         already = paused(rows, launches[-1] if launches else None)
         if action in ("pause", "resume") and already == (action == "pause"):
             words = f"{folder.name}: it is {'paused' if already else 'not paused'} already"
-            return _answer(session, folder, action, acted=False, words=words)
+            return _answer(session, folder, action, acted=False, words=words, run=run)
         line = send(folder, held, action=action, arguments=arguments)
-        heard = _wait(reader, line)
+        heard = _wait(reader, line, run=run)
     words = f"{folder.name}: {_HEARD[action]}" if heard else f"{folder.name}: asked; it has not answered yet"
-    return _answer(session, folder, action, acted=heard, words=words)
+    return _answer(session, folder, action, acted=heard, words=words, run=run)
 
 
 _HEARD: Mapping[Action, str] = {
@@ -77,7 +80,7 @@ _HEARD: Mapping[Action, str] = {
 }
 
 
-def _wait(reader: Reader, line: Line) -> bool:
+def _wait(reader: Reader, line: Line, *, run: str) -> bool:
     """Wait until the process recorded the line; did it?
 
     Raises:
@@ -89,18 +92,18 @@ def _wait(reader: Reader, line: Line) -> bool:
             if row.arguments.get("id") != line.id:
                 continue
             if refused := row.arguments.get("refused"):
-                raise UserError(f"the run refused it: {refused}", hint=f"look: selfplay status {reader.folder.name}")
+                raise UserError(f"the run refused it: {refused}", hint=f"look: selfplay status {run}")
             return True
         time.sleep(EVERY)
     return False
 
 
-def _answer(session: Session, folder: Path, action: Action, *, acted: bool, words: str) -> int:
+def _answer(session: Session, folder: Path, action: Action, *, acted: bool, words: str, run: str) -> int:
     if session.json:
         session.answer(action, {"action": action, "acted": acted, "said": words}, run=folder.name)
     else:
         session.say(words)
         if action == "pause":
-            session.say(f"  go on     selfplay resume {folder.name}")
-        session.say(f"  look      selfplay status {folder.name}")
+            session.say(f"  go on     selfplay resume {run}")
+        session.say(f"  look      selfplay status {run}")
     return 0

@@ -63,12 +63,14 @@ def command(
     if session.json:
         session.claim_stdout()
     if page and file is None:
-        return _page(session)
+        return _page(session, None)
     if file is None:
         raise UserError("which study?", hint="selfplay study curricula/studies/toy.toml")
     from selfplay.study.spec import read
 
     study = read(file)
+    if page:
+        return _page(session, study.results.parent)
     if make_tasks:
         return _make(session, study)
     chosen = _chosen(session, study, only=only, seeds=seeds, dev=dev)
@@ -90,13 +92,16 @@ def command(
     return _measured(session, study, chosen, dev=dev, again=open_again)
 
 
-def _page(session: Session) -> int:
+def _page(session: Session, results: Path | None) -> int:
+    """Make the page over `results`; None: over the project's."""
     from selfplay.study import page
 
-    folder = session.project.folder
-    if folder is None:
-        raise UserError("there is no project here", hint="selfplay init, or name one: --project DIR")
-    path = page.write(folder / "curricula" / "results")
+    if results is None:
+        folder = session.project.folder
+        if folder is None:
+            raise UserError("there is no project here", hint="selfplay init, or name one: --project DIR")
+        results = folder / "curricula" / "results"
+    path = page.write(results)
     session.say(f"made {path}")
     if session.json:
         session.answer("study", {"page": str(path)})

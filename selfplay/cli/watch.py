@@ -156,7 +156,10 @@ def _print_once(session: Session, console: Console, watched: Watched) -> int:
     from selfplay.views.watch_screen import screen
 
     console.print(screen(watched, now=time.time(), width=console.width))
-    session.say(f"\n  {ending(watched.run)}" if watched.ended else f"\n  live      selfplay watch {watched.run.name}")
+    folder = Path(watched.run.folder)
+    words = ending(watched.run, named=runs.is_named(folder, project=session.project))
+    live = f"live      selfplay watch {runs.typed(folder, project=session.project)}"
+    session.say(f"\n  {words if watched.ended else live}")
     return 0
 
 
@@ -172,7 +175,7 @@ def _plain(session: Session, reader: Reader, look: Callable[[], Watched], *, eve
             session.data.write(line + "\n")
         session.data.flush()
         if watched.ended:
-            session.say(ending(watched.run))
+            session.say(ending(watched.run, named=runs.is_named(reader.folder, project=session.project)))
             return ENDED[watched.run.state]
         time.sleep(every)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from selfplay.config import written
 from selfplay.config.scales import ORIGIN, SCALES
-from selfplay.config.settings import Config, expected, fields
+from selfplay.config.settings import BUILT_IN, Config, expected, fields
 from selfplay.errors import NotFound, UserError
 from selfplay.project import Project, did_you_mean, line_of, read_toml
 from selfplay.types import record
@@ -64,7 +66,8 @@ def from_run(
 ) -> Config:
     """The configuration that a run was started with, from its `config.toml`.
 
-    The project's file plays no part: every value is in the run's. Pass `environ={}` for the recorded values alone.
+    The project's file plays no part: every value is in the run's, and so is where it came from. Pass `environ={}` for
+    the recorded values alone.
 
     Raises:
         NotFound: the folder holds no run.
@@ -73,7 +76,11 @@ def from_run(
     path = folder / "config.toml"
     if not path.is_file():
         raise NotFound(f"no run in {folder}", hint="all runs: selfplay ls runs")
-    return _resolve(list(_file_settings(path, project)), name=folder.name, sets=sets, environ=environ)
+    raw, text = read_toml(path)
+    settings = _recovered(_settings_of(raw, text, shown=_shown(path, project)), text)
+    config = _resolve(settings, name=folder.name, sets=sets, environ=environ)
+    config._preset = written.preset(text)
+    return config
 
 
 def _resolve(settings: list[Setting], *, name: str, sets: Sequence[str], environ: Mapping[str, str] | None) -> Config:
@@ -105,7 +112,10 @@ def _project_settings(project: Project) -> Iterable[Setting]:
 
 def _file_settings(path: Path, project: Project) -> Iterator[Setting]:
     raw, text = read_toml(path)
-    shown = _shown(path, project)
+    return _settings_of(raw, text, shown=_shown(path, project))
+
+
+def _settings_of(raw: Mapping[str, Any], text: str, *, shown: str) -> Iterator[Setting]:
     for table, keys in raw.items():
         if not isinstance(keys, dict):
             line = line_of(text, table=None, key=table)
@@ -123,6 +133,22 @@ def _file_settings(path: Path, project: Project) -> Iterator[Setting]:
                 origin=f"{shown}:{line}" if line is not None else shown,
                 place=_place(shown, line),
             )
+
+
+def _recovered(settings: Iterable[Setting], text: str) -> list[Setting]:
+    """Each with the origin that is written behind it; with the run's file where nothing is, or it cannot be so.
+
+    Without that a run would forget with its first resume which of its values somebody chose.
+    """
+    origins, defaults = {line.key: line.origin for line in written.lines(text)}, Config().values()
+    found = []
+    for setting in settings:
+        origin = origins.get(setting.name, "")
+        # note: of a value that was edited, or by a version with other defaults and scales.
+        other = origin == BUILT_IN and setting.value != defaults.get(setting.name)
+        gone = origin.startswith(ORIGIN) and origin.removeprefix(ORIGIN) not in SCALES
+        found.append(replace(setting, origin=origin) if origin and not other and not gone else setting)
+    return found
 
 
 def _scale_settings(scale: str | None) -> Iterator[Setting]:

@@ -14,8 +14,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 from pydantic.fields import FieldInfo
 
-from selfplay.config import tables
+from selfplay.config import tables, written
 from selfplay.types import digest, record
+
+BUILT_IN = "built-in"
+"""The origin of a value that nobody chose."""
 
 
 class Config(BaseModel):
@@ -38,11 +41,13 @@ class Config(BaseModel):
 
     _provenance: dict[str, str] = PrivateAttr(default_factory=dict)
     _name: str = PrivateAttr(default="")
+    _preset: str = PrivateAttr(default="")
+    """Of a run's own file, whose stem says nothing: the preset that it was started with."""
 
     @property
     def provenance(self) -> Mapping[str, str]:
         """Where each value came from, by `table.key`: `built-in`, `FILE:LINE`, a variable's name or `-s`."""
-        return {name: self._provenance.get(name, "built-in") for name, _ in fields()}
+        return {name: self._provenance.get(name, BUILT_IN) for name, _ in fields()}
 
     @property
     def name(self) -> str:
@@ -65,7 +70,7 @@ class Config(BaseModel):
     def to_toml(self) -> str:
         """The configuration as TOML that gives the same values when it is read again; origins as comments."""
         lines = [
-            f"# The resolved settings of a run of `{self.name or 'selfplay'}`; itself a valid input.",
+            written.HEAD.format(self._preset or self.name or "selfplay"),
             "# Behind each value: where it came from.",
         ]
         for name, value in self.values().items():
@@ -73,7 +78,7 @@ class Config(BaseModel):
             if f"[{table}]" not in lines:
                 lines += ["", f"[{table}]"]
             if value is None:
-                lines.append(f"# {key} is unset")
+                lines.append(f"# {key}{written.UNSET}")
             else:
                 lines.append(f"{key} = {toml_value(value)}  # {self.provenance[name]}")
         return "\n".join(lines) + "\n"

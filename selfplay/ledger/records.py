@@ -33,6 +33,10 @@ class RunRow:
     """Unix seconds at which it was made."""
 
 
+REVERIFIED = ("reverified", "not_reverified")
+"""How a launch ended that judged again what was played: it plays nothing, so the run stands as it stood before."""
+
+
 @record
 class Launch:
     """One process that held the run."""

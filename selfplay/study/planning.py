@@ -15,7 +15,7 @@ from selfplay.study import arms, opening, results
 from selfplay.study.arms import Job
 from selfplay.study.spec import HELD_OUT, Study
 from selfplay.types import record
-from selfplay.views.words import duration
+from selfplay.views.words import duration, plural
 
 
 @record
@@ -89,7 +89,7 @@ def _lines(study: Study, data: dict[str, Any]) -> list[str]:
         f"endpoint  pass@{point.k} of {point.attempts} samples at temperature {point.temperature:g}, on "
         f"{data['endpoint']['tasks']}",
         f"compared  {', '.join(f'{second} with {first}' for first, second in point.compare)}",
-        f"opened    {data['openings']} times so far",
+        f"opened    {plural(data['openings'], 'time')} so far",
         "",
     ]
     for row in data["arms"]:

@@ -257,7 +257,7 @@ def compare_screen(found: Comparison) -> RenderableType:
         return Group(*parts, Text("settings: the same"))
     table = _table("settings that differ", first.name, second.name)
     for key, old, new in found.settings:
-        table.add_row(key, _value(old), _value(new))
+        table.add_row(Text(key), _value(old), _value(new))
     return Group(*parts, table)
 
 
@@ -311,9 +311,10 @@ def _plain(value: float) -> Estimate:
 def _table(*titles: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for at, title in enumerate(titles):
-        table.add_column(title, justify="right" if at else "left", overflow="fold")
+        table.add_column(Text(title), justify="right" if at else "left", overflow="fold")
     return table
 
 
-def _value(value: object) -> str:
-    return UNKNOWN if value is None else shorten(str(value), 60)
+def _value(value: object) -> Text:
+    # note: as text, for `requests[socks]` would be read as markup and shown as `requests`.
+    return Text(UNKNOWN if value is None else shorten(str(value), 60))

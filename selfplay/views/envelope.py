@@ -9,6 +9,7 @@ Not here: what `data` holds (each view).
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from collections.abc import Mapping
@@ -35,7 +36,9 @@ def error_envelope(error: SelfplayError) -> dict[str, Any]:
 
 def emit(message: Mapping[str, Any], to: TextIO, *, indent: int | None = None) -> None:
     """Write one message and flush, so that a reader at the other end of a pipe sees it at once."""
-    to.write(json.dumps(finite(message), ensure_ascii=False, allow_nan=False, indent=indent) + "\n")
+    # note: elsewhere as escapes, for a sign that an encoding lacks would be lost.
+    escaped = codecs.lookup(getattr(to, "encoding", None) or "utf-8").name != "utf-8"
+    to.write(json.dumps(finite(message), ensure_ascii=escaped, allow_nan=False, indent=indent) + "\n")
     to.flush()
 
 

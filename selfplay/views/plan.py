@@ -69,7 +69,8 @@ def differences_table(rows: Sequence[Difference]) -> Table:
     for title in ("not as published", "paper", "ours", "reason"):
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(row.what, row.paper, row.ours, Text(row.reason, style="dim"))
+        cells = (Text(cell) for cell in (row.what, row.paper, row.ours))
+        table.add_row(*cells, Text(row.reason, style="dim"))
     return table
 
 
@@ -84,7 +85,7 @@ def plan_table(rows: Sequence[PlanRow]) -> Table:
             words = Text(row.value)
             if row.note:
                 words.append(f" · {row.note}", style="dim")
-            table.add_row(section if index == 0 else "", row.name, words)
+            table.add_row(Text(section if index == 0 else ""), Text(row.name), words)
     return table
 
 

@@ -57,6 +57,17 @@ class Chart:
     x_name: str = "step"
 
 
+@record
+class Band:
+    """A row of a picture over time."""
+
+    label: str
+    values: tuple[float, ...]
+    """How many at each moment, as a mean over it."""
+    most: int
+    """How many at once: more than any mean, where a moment is longer than the work."""
+
+
 def draw(chart: Chart) -> str:
     """The chart as SVG."""
     low, high = _range(chart)
@@ -100,13 +111,14 @@ def bars(ident: str, title: str, rows: Sequence[tuple[str, Mapping[str, float]]]
     return _svg(ident, title, said, [*body, *_legend(names, filled=True)], height)
 
 
-def bands(ident: str, title: str, rows: Sequence[tuple[str, Sequence[float]]], *, ends: tuple[str, str]) -> str:
-    """One band a row: (label, how many at each moment), each with a scale of its own; `ends` name the time axis."""
+def bands(ident: str, title: str, rows: Sequence[Band], *, ends: tuple[str, str]) -> str:
+    """One band a row, each with a scale of its own; `ends` name the time axis."""
     body: list[str] = []
-    for at, (label, values) in enumerate(rows):
+    for at, row in enumerate(rows):
+        values = row.values
         floor, most = TOP + BAND * (at + 1), max(values, default=0.0) or 1.0
         wide = (WIDTH - LEFT - RIGHT) / max(1, len(values))
-        body.append(_words(LEFT, floor - BAND + 12, f"{label}: at most {most:.0f} at the same time"))
+        body.append(_words(LEFT, floor - BAND + 12, f"{row.label}: at most {row.most} at the same time"))
         for i, value in enumerate(values):
             if value > 0:
                 tall = (BAND - 20) * value / most
@@ -116,7 +128,7 @@ def bands(ident: str, title: str, rows: Sequence[tuple[str, Sequence[float]]], *
     height = TOP + BAND * len(rows) + 20
     sides = ((LEFT, ends[0], "start"), (WIDTH - RIGHT, ends[1], "end"))
     body += [_words(x, height - 6, text, anchor=anchor) for x, text, anchor in sides]
-    said = ", ".join(f"{label} busy {_share(values):.0%} of the time" for label, values in rows)
+    said = ", ".join(f"{row.label} busy {_share(row.values):.0%} of the time" for row in rows)
     return _svg(ident, title, said, body, height)
 
 

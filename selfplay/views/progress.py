@@ -44,7 +44,7 @@ TOLD: Mapping[str, str] = {"propose": "valid", "mutate": "valid", "attempt": "so
 PLAYED = frozenset({*TOLD, "attempt with a hint"})
 """Stages of a step that may be played ahead of its turn."""
 
-LAST = ("valid", "proposals"), ("solved", "decided"), ("informative", "groups")
+LAST = ("valid", "decided_proposals"), ("solved", "decided"), ("informative", "groups")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -230,7 +230,7 @@ def _step_words(step: int | None, data: Mapping[str, Any], progress: Progress) -
         f"closed={progress.closed}/{progress.facts.get('steps', '?')}",
         f"v={data.get('version', '?')}",
         f"proposals={data.get('proposals', '?')}",
-        f"valid={ratio('valid', 'proposals')}",
+        f"valid={ratio('valid', 'decided_proposals')}",
         f"tasks={data.get('tasks', '?')}",
         *([f"children={data['children']}/{data['mutated']}"] if data.get("mutated") else []),
         f"attempts={data.get('attempts', '?')}",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from selfplay.ledger import StepRow
-from selfplay.ledger.intervals import Window
+from selfplay.ledger.intervals import Busy, Window
 from selfplay.types import record
 from selfplay.views.cost import cost_of, stage_seconds
 from selfplay.views.evaluation import percent
-from selfplay.views.plots import MOST, Chart, Series, bands, bars, draw, thinned
+from selfplay.views.plots import MOST, Band, Chart, Series, bands, bars, draw, thinned
 from selfplay.views.report import Report
 from selfplay.views.status import STAGES, total
 from selfplay.views.watch import tally_of
@@ -117,17 +117,34 @@ def timeline(window: Window | None) -> list[Figure]:
     if window is None or not window.busy:
         return []
     whole = max(1e-9, window.closed - window.opened)
-    rows: dict[str, list[float]] = {}
+    work: dict[str, list[Busy]] = {}
     for one in sorted(window.busy, key=lambda one: (not one.what.startswith("plays"), one.what)):
-        moments = rows.setdefault(one.what, [0.0] * MOMENTS)
-        begin, end = ((at - window.opened) / whole * MOMENTS for at in (one.begin, one.end))
-        for at in range(max(0, int(begin)), min(MOMENTS, int(end) + 1)):
-            moments[at] += max(0.0, min(end, at + 1) - max(begin, at))
+        work.setdefault(one.what, []).append(one)
+    rows = []
+    for what, busy in work.items():
+        moments = [0.0] * MOMENTS
+        for one in busy:
+            begin, end = ((at - window.opened) / whole * MOMENTS for at in (one.begin, one.end))
+            for at in range(max(0, int(begin)), min(MOMENTS, int(end) + 1)):
+                moments[at] += max(0.0, min(end, at + 1) - max(begin, at))
+        rows.append(Band(label=what, values=tuple(moments), most=_at_once(busy, window)))
     ends = ("the step opens", f"closes {duration(whole)} later")
     title = f"Step {window.step}, moment by moment"
-    svg = bands("moments", title, list(rows.items()), ends=ends)
+    svg = bands("moments", title, rows, ends=ends)
     words = "How many plays, decisions and updates were under way; what belongs to other steps counts as well."
     return [Figure(svg=svg, title=title, caption=words)]
+
+
+def _at_once(busy: Sequence[Busy], window: Window) -> int:
+    """The most of them that were under way together inside the window."""
+    found = most = 0
+    begins = ((max(one.begin, window.opened), 1) for one in busy)
+    ends = ((min(one.end, window.closed), -1) for one in busy)
+    # note: by time, at the same time ends before begins: what follows at once is not beside.
+    for _, change in sorted((*begins, *ends)):
+        found += change
+        most = max(most, found)
+    return most
 
 
 def cost_rows(report: Report) -> list[tuple[str, str]]:

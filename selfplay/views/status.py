@@ -40,6 +40,8 @@ class RunView:
     """Of the newest evaluation on held-out seeds: closed steps, figures."""
     paused: bool = False
     """Was the process that holds it asked to begin nothing new?"""
+    raised: bool = False
+    """Were more steps asked for once its last launch had played all that it was asked for?"""
     cost: Mapping[str, float] | None = None
     """Of an accepted task of the newest closed steps (`cost.cost_of`); None where there is none, or nobody asked."""
 
@@ -54,10 +56,13 @@ class RunView:
         launch = self.status.launch
         if self.holder is not None:
             return "running"
-        if self.closed >= self.steps:
+        # note: 0 steps are closed before the warm-up begins; and a budget may be spent before all steps are.
+        if 0 < self.steps <= self.closed:
             return "done"
         if launch is None or launch.ended_at is None:
             return "killed"
+        if launch.how == "done" and not self.raised:
+            return "done"
         return "failed" if launch.how == "failed" else "stopped"
 
     @property

@@ -248,6 +248,7 @@ def step_event(row: StepRow, update: Learnt | None) -> Event:
         step=row.step,
         data={
             **row.counts,
+            "decided_proposals": tallies["proposer"].decided,
             **{f"{side}_reward": t.reward_sum / t.rewarded for side, t in tallies.items() if t.rewarded},
             "tokens_per_second": sum(t.tokens for t in tallies.values()) / sampling if sampling else None,
             "seconds": sum(row.stage_seconds.values()),
@@ -262,7 +263,7 @@ def updates_after(reader: Reader, step: int) -> Mapping[int, Learnt]:
     return {one.step: one for one in reader.ask(partial(watching.learnt, after=step))}
 
 
-def ending(run: RunView) -> str:
-    """How the run stands, in a sentence, and the command that goes on."""
+def ending(run: RunView, *, named: bool = True) -> str:
+    """How the run stands, in a sentence, and the command that goes on; not for one that is found by its path alone."""
     words = f"{run.name}: {run.state}, {run.closed} of {plural(run.steps, 'step')}"
-    return f"{words}; go on: selfplay run --name {run.name}" if run.resumable else words
+    return f"{words}; go on: selfplay run --name {run.name}" if run.resumable and named else words

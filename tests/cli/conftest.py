@@ -62,6 +62,28 @@ def with_replays(here: Path, replayed_run: Path) -> Path:
     return here
 
 
+@pytest.fixture(scope="session")
+def warmed_run(tmp_path_factory: pytest.TempPathFactory, play: Callable[..., Any]) -> Path:
+    """A toy run of no step, a warm-up alone, done; to be copied, not changed."""
+    folder = tmp_path_factory.mktemp("warmed") / "runs" / "warm"
+    play(folder, steps=0)
+    return folder
+
+
+@pytest.fixture
+def with_warmed(here: Path, warmed_run: Path) -> Path:
+    """The same folder with the run `warm` in it, which has no play."""
+    shutil.copytree(warmed_run, here / "runs" / "warm")
+    return here
+
+
+@pytest.fixture
+def with_study_run(here: Path, toy_run: Path) -> Path:
+    """The same folder with a run that is found by its path alone, as a study's are."""
+    shutil.copytree(toy_run, here / "runs" / "studies" / "a study" / "warmup-0")
+    return here
+
+
 @pytest.fixture
 def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Typed]:
     """`typed("status", "toy")`: the command line, in this process. Every answer in JSON is held against its schema."""

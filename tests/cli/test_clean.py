@@ -161,9 +161,13 @@ def test_weights_that_an_unreadable_run_may_have_begun_with_stay(warmed: Path, a
 
 
 def test_a_corpus_that_was_added_stays_and_the_one_that_is_made_goes(here: Path, answered: Callable[..., Any]) -> None:
-    for name in ("mine.db", "python-docs.db"):
-        path = here / "cache" / "corpora" / name
+    corpora = here / "cache" / "corpora"
+    for name in ("mine.db", "mine.db-wal", "python-docs.db", "mine.dense-1/.making-x/vectors.npy"):
+        path = corpora / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("z")
-        os.utime(path, (1, 1))
-    assert answered("clean", "--yes")["removed"] == [str(here / "cache" / "corpora" / "python-docs.db")]
+        for place in (path, *path.relative_to(corpora).parents):
+            os.utime(corpora / place, (1, 1))
+    gone = ["mine.dense-1", "python-docs.db"]
+    assert answered("clean", "--yes")["removed"] == [str(corpora / name) for name in gone], "an index is made again"
+    assert sorted(path.name for path in corpora.iterdir()) == ["mine.db", "mine.db-wal"]

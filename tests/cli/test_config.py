@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,15 @@ def test_for_programs_and_of_a_run(with_run: Path, answered: Callable[..., Any])
     assert settings["run.steps"]["value"] == 2
     assert settings["run.steps"]["affects_results"] is False
     assert len(data["digest"]) == 32
+
+
+def test_a_run_is_meant_as_elsewhere(with_study_run: Path, answered: Callable[..., Any], toy_run: Path) -> None:
+    shutil.copytree(toy_run, with_study_run / "runs" / "toy")
+    digest = answered("config", "toy")["digest"]
+    for text in ("last", "to", "runs/toy", "runs/studies/a study/warmup-0"):
+        assert answered("config", text)["digest"] == digest
+    (with_study_run / "runs" / "toy" / "ledger.db").unlink()
+    assert answered("config", "toy")["digest"] == digest
 
 
 def test_unknown(here: Path, typed: Callable[..., Typed]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from selfplay.ledger import Ledger
 from selfplay.ledger.lock import holder
 
 Typed = tuple[int, str, str]
@@ -34,6 +36,17 @@ def test_it_plays_on_until_it_is_stopped(
     assert holder(here / "runs" / "long") is None
     assert Path(data["log"]).is_file()
     assert typed("check", "long")[0] == 0
+
+
+def test_another_run_of_a_name_has_that_runs_settings(with_run: Path, typed: Callable[..., Typed]) -> None:
+    code, _, err = typed("run", "--new", "--name", "toy", "--steps", "1", "--detach")
+    assert code == 0, err
+    folder, until = with_run / "runs" / "toy-2", time.monotonic() + 600
+    while holder(folder) is not None and time.monotonic() < until:
+        time.sleep(0.05)
+    with Ledger.read(with_run / "runs" / "toy") as one, Ledger.read(folder) as other:
+        assert other.run_row().config_digest == one.run_row().config_digest
+        assert other.last_closed_step() == 0
 
 
 @pytest.mark.parametrize(("words", "code"), [(("-s", "run.stepz=1"), 2), (("--sandbox", "nothing"), 2)])

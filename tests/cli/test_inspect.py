@@ -89,6 +89,17 @@ def test_plain_text_is_whole(with_run: Path, typed: Callable[..., Typed], monkey
     assert "\x1b" not in typed("inspect", "toy", proposal.id, "--text")[1]
 
 
+def test_a_run_of_no_step(with_warmed: Path, typed: Callable[..., Typed], answered: Callable[..., Any]) -> None:
+    assert typed("inspect", "warm") == (0, "", "no step of run `warm` has begun; selfplay status warm\n")
+    assert answered("inspect", "warm") == {"steps": [], "truncated": False}
+    for words in (["--step", "0"], ["--best", "--step", "0"]):
+        code, _, err = typed("inspect", "warm", *words)
+        assert code == 2
+        assert err.startswith("error: run `warm` has no step 0, none has begun\n")
+        assert "hint: where it stands: selfplay status warm" in err
+    assert typed("inspect", "warm", "--best")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -27,6 +27,14 @@ def test_everything_with_its_origin(with_run: Path, typed: Callable[..., Typed],
     assert all(len(row) <= 80 for row in out.splitlines())
 
 
+def test_brackets_in_a_name_are_text(here: Path, typed: Callable[..., Typed]) -> None:
+    (here / "curricula").mkdir()
+    (here / "curricula" / "a[red]b.toml").write_text("# Mine [x].\n")
+    code, out, err = typed("ls", "presets")
+    assert code == 0, err
+    assert ["a[red]b", "project", "Mine", "[x]."] in [row.split() for row in out.splitlines()]
+
+
 def test_one_kind(here: Path, typed: Callable[..., Typed], answered: Callable[..., Any]) -> None:
     assert set(answered("ls", "presets")) == {"presets"}
     code, out, err = typed("ls", "runs")

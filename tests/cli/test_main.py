@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -106,6 +107,27 @@ def test_colour_is_refused_by_variable_and_option(here: Path, spawned: Callable[
         code, out, _ = spawned(*words, environ=environ)
         assert code == 0
         assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:strict", "latin-1"])
+def test_a_sign_that_the_output_cannot_hold_is_no_error(here: Path, encoding: str) -> None:
+    (here / "curricula").mkdir()
+    (here / "curricula" / "word→.toml").write_text("# A word → its echo.\n", encoding="utf-8")
+    command, environ = [sys.executable, "-m", "selfplay", "ls", "presets"], {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, check=False, env=environ)
+    assert (done.returncode, b"error" in done.stderr) == (0, False)
+    assert b"A word ? its echo." in done.stdout
+    data = subprocess.run([*command, "--json"], capture_output=True, check=False, env=environ).stdout
+    assert "word→" in [row["name"] for row in json.loads(data)["data"]["presets"]], "a program gets all of it"
+
+
+def test_a_chosen_way_to_write_such_signs_is_kept(here: Path) -> None:
+    (here / "curricula").mkdir()
+    (here / "curricula" / "a.toml").write_text("# A word → its echo.\n", encoding="utf-8")
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii:backslashreplace"}
+    command = [sys.executable, "-m", "selfplay", "ls", "presets"]
+    done = subprocess.run(command, capture_output=True, check=True, env=environ)
+    assert b"A word \\u2192 its echo." in done.stdout
 
 
 def test_main_never_raises(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from selfplay.cli.report import settings
+from selfplay.cli.report import report_of, settings
 from selfplay.ledger import Ledger
+from selfplay.project import find_project
 from tests.bench import ledger_data as data
 
 Typed = tuple[int, str, str]
@@ -40,6 +42,38 @@ def test_its_commands_work(with_run: Path, typed: Callable[..., Typed]) -> None:
         assert " ".join(("selfplay", *(word for word in words if word != "--plan"))) in text
         code, _, err = typed(*words)
         assert code == 0, err
+
+
+def test_a_fork_is_played_again_as_a_fork_and_a_path_is_quoted(
+    with_study_run: Path, typed: Callable[..., Typed]
+) -> None:
+    parent = "runs/studies/a study/warmup-0"
+    code, _, err = typed("run", "--fork", parent, "--name", "child", "-s", "learner.lr=0.002", "--steps", "1")
+    assert code == 0, err
+    assert [lines_of(typed, "child", with_study_run / "runs" / "child")[number] for number in (1, 2)] == [
+        f"selfplay run runs/child/config.toml --name child-again --fork '{parent}'@1",
+        "selfplay replay child 0",
+    ]
+    with Ledger.open(with_study_run / parent) as ledger:
+        ledger.end_launch("interrupted")
+    config = with_study_run / parent / "config.toml"
+    config.write_text(config.read_text().replace("steps = 2 ", "steps = 9 ", 1))
+    lines = lines_of(typed, parent, with_study_run / parent)
+    assert lines[1] == f"selfplay run '{parent}/config.toml' --name warmup-0-again"
+    assert lines[2:] == [f"selfplay {command} '{parent}'{rest}" for command, rest in REST]
+
+
+REST = (("replay", " 1"), ("check", ""), ("inspect", ""))
+
+
+def lines_of(typed: Callable[..., Typed], run: str, folder: Path) -> list[str]:
+    """The commands that the run's report offers."""
+    assert typed("report", run)[0] == 0
+    with Ledger.read(folder) as reader:
+        report = report_of(reader, project=find_project(explicit=None))
+    text = html.unescape((folder / "report.html").read_text(encoding="utf-8"))
+    assert all(command in text for _, command in report.commands)
+    return [command for _, command in report.commands]
 
 
 def test_settings_have_their_origin(with_run: Path) -> None:

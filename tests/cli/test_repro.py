@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from selfplay import __version__
+from selfplay import __version__, fork
 from selfplay.cli import group
 from selfplay.cli.origin import of_direct_url, of_folder
+from selfplay.config import diff, from_run
+from selfplay.ledger import Ledger
+from selfplay.project import Project
 
 Typed = tuple[int, str, str]
 
@@ -28,6 +31,42 @@ def test_what_it_takes(with_run: Path, typed: Callable[..., Typed], answered: Ca
             command = group.get_command(None, name)  # type: ignore[arg-type]
             assert command is not None
             command.make_context(name, words, obj=None)
+
+
+def test_a_fork_is_played_again_as_a_fork(
+    with_run: Path, typed: Callable[..., Typed], answered: Callable[..., Any]
+) -> None:
+    assert typed("run", "--fork", "toy@1", "--name", "child", "-s", "learner.lr=0.002", "--steps", "1")[0] == 0
+    line = answered("repro", "child")["commands"][1]
+    assert line == "selfplay run runs/child/config.toml --name child-again --fork toy@1 --steps 1"
+    code, _, err = typed("repro", "child", "--to", "sent")
+    assert code == 0
+    assert "it is a fork of toy@1: that run is needed where it is played" in err
+    sent = (with_run / "sent" / "commands.sh").read_text()
+    assert "# It is a fork of toy@1: that run, " in sent
+    assert sent.endswith("\nselfplay run config.toml --name child-again --fork toy@1 --steps 1\n")
+    assert typed(*shlex.split(line)[1:])[0] == 0
+    with Ledger.read(with_run / "runs" / "child") as one, Ledger.read(with_run / "runs" / "child-again") as other:
+        assert one.comparable() == other.comparable()
+
+
+def test_a_run_that_is_found_by_its_path(
+    with_study_run: Path, project: Project, typed: Callable[..., Typed], answered: Callable[..., Any]
+) -> None:
+    parent = with_study_run / "runs" / "studies" / "a study" / "warmup-0"
+    folder = parent.parent / "full-0"
+    old, new = (from_run(parent, project=project, sets=sets, environ={}) for sets in ((), ("learner.lr=0.002",)))
+    fork.make(new, fork.find(parent, diff(old, new)), folder=folder)
+    run, start = "'runs/studies/a study/full-0'", "'runs/studies/a study/warmup-0'@1"
+    lines = answered("repro", str(folder))["commands"]
+    config = "'runs/studies/a study/full-0/config.toml'"
+    assert lines[1] == f"selfplay run {config} --name full-0-again --fork {start} --steps 0"
+    assert lines[2:] == [f"selfplay compare {run} full-0-again"]
+    assert typed(*shlex.split(lines[1])[1:], "--plan")[0] == 0
+    _, _, err = typed("repro", str(folder), "--to", "sent it")
+    assert "cd 'sent it' && " in err
+    sent = (with_study_run / "sent it" / "commands.sh").read_text()
+    assert f"--fork '{parent}'@1 " in sent
 
 
 def test_it_names_what_can_be_installed(with_run: Path, answered: Callable[..., Any]) -> None:

@@ -90,6 +90,11 @@ def test_the_summary_has_the_steps_that_were_set_meanwhile(with_run: Path, capsy
     assert "toy: 2 of 40 steps, stopped" in capsys.readouterr().err
 
 
+def test_the_summary_of_a_run_of_no_step_names_more(with_warmed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sum_up(Session(), with_warmed / "runs" / "warm", Outcome(stop="done", steps=0))
+    assert "go on     selfplay run --name warm --steps 1\n" in capsys.readouterr().err
+
+
 def test_other_settings_are_refused_by_name(with_run: Path, spawned: Callable[..., Typed]) -> None:
     code, out, err = spawned("run", "--name", "toy", "-s", "learner.lr=0.5", "--json")
     assert code == 2

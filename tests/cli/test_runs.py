@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 
-from selfplay.cli.runs import all_runs, check_name, find_run, free_name
+from selfplay.cli.runs import all_runs, check_name, find_run, free_name, typed
 from selfplay.errors import Ambiguous, NotFound, UserError
 from selfplay.project import Project, find_project
 
@@ -72,3 +73,18 @@ def test_free_names(runs: Project) -> None:
 def test_names_that_no_run_can_have(name: str) -> None:
     with pytest.raises(UserError):
         check_name(name)
+
+
+@pytest.mark.parametrize("where", ["runs/first", "studies/a study/x", "-x/y", "plain"])
+def test_what_is_typed_means_the_run_again(
+    runs: Project, here: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    folder = here / where
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ledger.db").write_bytes(b"")
+    for current in (here, folder.parent, folder):
+        monkeypatch.chdir(current)
+        (word,) = shlex.split(typed(folder, project=runs))
+        assert word[0] != "-"
+        assert find_run(word, project=runs).resolve() == folder
+    assert typed(here / "runs" / "first", project=runs) == "first"

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from selfplay.sandbox import conformance
+from selfplay.cli import sandbox
+from selfplay.cli.session import Session
+from selfplay.sandbox import Left, conformance
 from selfplay.sandbox.select import preflight
 
 pytestmark = pytest.mark.bubblewrap
@@ -64,6 +66,15 @@ def test_what_is_there_whose_it_is_and_what_the_reaper_takes(
             engine.kill()
             engine.communicate()
         typed("sandbox", "reap")
+
+
+def test_brackets_in_what_others_named_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    left = Left(
+        id="a[b]", backend="docker", owner="host[1]:7:1", dead=True, state="up", age_seconds=9, labels={"run": "[/x]"}
+    )
+    sandbox._print(Session(), [left])
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert row == ["a[b]", "docker", "up", "9.0", "s", "7", "on", "host[1]", "dead", "[/x]"]
 
 
 def test_checks_are_shown_one_a_line(

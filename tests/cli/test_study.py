@@ -118,6 +118,19 @@ def test_tuning_has_seeds_of_its_own_and_opens_nothing(here: Path, study: Path, 
     assert "### Tuning" in (here / "curricula" / "results" / "README.md").read_text()
 
 
+def test_a_page_of_a_studys_results_plays_nothing(here: Path, typed: Callable[..., Typed]) -> None:
+    """Those beside the study's file, which may lie in another project."""
+    study = here / "other" / "studies" / "few.toml"
+    study.parent.mkdir(parents=True)
+    study.write_text(STUDY)
+    code, out, err = typed("study", str(study), "--page")
+    page = here / "other" / "results" / "README.md"
+    assert (code, out, err) == (0, "", f"made {page}\n")
+    assert "Nothing was measured yet." in page.read_text()
+    assert not (here / "runs").exists()
+    assert not (here / "curricula").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

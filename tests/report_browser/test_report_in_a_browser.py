@@ -17,6 +17,7 @@ import pytest
 
 from selfplay.cli.report import report_of, write
 from selfplay.ledger import Ledger
+from selfplay.project import Project
 from selfplay.types import Turn
 from selfplay.views.report_page import page
 
@@ -31,13 +32,13 @@ def missing(what: str) -> NoReturn:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, play: Callable[..., Any]) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory, play: Callable[..., Any], project: Project) -> Path:
     """The report of a toy run with replays; in it a reply and a name try to be markup."""
     folder = tmp_path_factory.mktemp("reported") / "runs" / "shown"
     options = "curriculum.options={replay = 0.9, give_up = 0, only_better = false}"
     play(folder, "curriculum.choose=frontier", options, "curriculum.seeds=3", "play.proposals=16", steps=3)
     with Ledger.read(folder) as reader:
-        report = report_of(reader)
+        report = report_of(reader, project=project)
     first, *others = report.sample.proposals
     turn = Turn(speaker="policy", token_ids=(1,), text=HOSTILE)
     evil = replace(first.play, trajectory=replace(first.play.trajectory, turns=(turn,)))

@@ -19,6 +19,7 @@ from selfplay.events import Interrupt, ignore
 from selfplay.games.echo import EchoGame
 from selfplay.learner.batch import pack
 from selfplay.ledger import Ledger
+from selfplay.measures import counts_of
 from selfplay.policy import Policy
 from selfplay.policy.local import LocalPolicy
 from selfplay.policy.toy import toy_model
@@ -157,6 +158,10 @@ def test_a_place_whose_tools_never_come_has_no_reward_and_stays_so(tmp_path: Pat
     assert len(found) == 6
     again = play(tmp_path, Counting(role()), scripted([]))
     assert again == found
+    with Ledger.read(tmp_path) as ledger:
+        (tally,) = ledger.status().open.values()
+    assert tally.faults == 4, "three tries and the verdict"
+    assert counts_of(found, ())["faults"] == 1, "one place, which is what the alarm goes by"
 
 
 def test_a_machine_that_fails_most_plays_stops_the_run(tmp_path: Path) -> None:

@@ -64,6 +64,16 @@ def test_the_screen(found: Comparison) -> None:
     assert ["play.attempts", "–", "4"] in [row.split() for row in rows]
 
 
+def test_brackets_in_names_and_values_are_text() -> None:
+    packages = "game.requirements"
+    one = side("[b]", {}, **{packages: ["requests[socks]"], "game.source": "/data/[old]"})
+    two = side("[/b]", {}, **{packages: ["requests"], "game.source": "/data/[/old]"})
+    rows = [row.split() for row in shown(compare(one, two))]
+    assert [packages, "['requests[socks]']", "['requests']"] in rows
+    assert ["game.source", "/data/[old]", "/data/[/old]"] in rows
+    assert ["settings", "that", "differ", "[b]", "[/b]"] in rows
+
+
 def test_without_held_out_tasks() -> None:
     found = compare(side("one", {}), side("two", {}))
     assert found.pairs == ()

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from selfplay.views.plan import PlanRow, differences, differences_table, plan_data, plan_table
+from selfplay.views.plan import Difference, PlanRow, differences, differences_table, plan_data, plan_table
 
 ROWS = (
     PlanRow(section="play", name="game", value="code"),
@@ -21,6 +21,16 @@ def test_rows_of_a_section_stand_together() -> None:
         "         proposals  P = 4 a seed · 80 in all",
         "rewards  proposer   -1 if invalid, else 1 - 1.8 s",
     ]
+
+
+def test_brackets_are_text() -> None:
+    to = io.StringIO()
+    console = Console(file=to, width=80)
+    console.print(plan_table([PlanRow(section="play", name="role [a]", value="[/x]", note="[b]")]))
+    console.print(differences_table([Difference(what="[a]", paper="[0, 1]", ours="[/x]", reason="[b]")]))
+    first, _, second = (row.split() for row in to.getvalue().splitlines())
+    assert first == ["play", "role", "[a]", "[/x]", "·", "[b]"]
+    assert second == ["[a]", "[0,", "1]", "[/x]", "[b]"]
 
 
 def test_the_plan_as_json() -> None:

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from selfplay.views.plots import MOST, Chart, Series, bars, draw, spark, thinned
+from selfplay.views.plots import MOST, Band, Chart, Series, bands, bars, draw, spark, thinned
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>x</script>\x1b[31m\u202e"
@@ -59,6 +59,15 @@ def test_stacked_bars_add_up() -> None:
     assert tall[1] == pytest.approx(3 * tall[0], abs=0.11)
     assert tall[2] == pytest.approx(2 * tall[0], abs=0.11)
     assert next(tree.iter(f"{SVG}desc")).text == "x 50 %, y 50 %"
+
+
+def test_a_band_is_as_high_as_its_highest_moment() -> None:
+    rows = [Band(label="a", values=(0.01, 0.02), most=3), Band(label="b", values=(), most=0)]
+    tree = parsed(bands("m", "t", rows, ends=("x", "y")))
+    tall = [float(rect.attrib["height"]) for rect in tree.iter(f"{SVG}rect")]
+    assert tall[1] == pytest.approx(2 * tall[0], abs=0.11)
+    words = [text.text for text in tree.iter(f"{SVG}text")]
+    assert words == ["a: at most 3 at the same time", "b: at most 0 at the same time", "x", "y"]
 
 
 def test_text_is_text() -> None:

@@ -9,7 +9,8 @@ from selfplay.events import Event
 from selfplay.views.progress import Progress, line, screen
 
 STEP = {
-    "proposals": 8,
+    "proposals": 9,
+    "decided_proposals": 8,
     "valid": 5,
     "tasks": 5,
     "attempts": 40,
@@ -165,7 +166,7 @@ def test_a_step_without_a_reward_is_in_no_mean() -> None:
     progress = Progress(run="r")
     for step, (proposer, solver) in enumerate(((None, None), (-0.8, None), (-0.4, None))):
         progress.take(Event(kind="stage", step=step, stage="propose", data={"total": 8}), now=float(step))
-        data = {"proposals": 8, "proposer_reward": proposer, "solver_reward": solver}
+        data = {"proposals": 9, "decided_proposals": 8, "proposer_reward": proposer, "solver_reward": solver}
         progress.take(Event(kind="step", step=step, data=data), now=float(step))
     to = io.StringIO()
     Console(file=to, width=80, highlight=False).print(screen(progress, now=3.0))
@@ -185,7 +186,7 @@ def test_lines() -> None:
     assert lines[2] == "warmup=120/200 loss=0.310 v=120 tokens_per_second=410"
     assert lines[3:7] == [None] * 4
     assert lines[7] == (
-        "step=0 closed=1/10 v=201 proposals=8 valid=0.62 tasks=5 attempts=40 solved=0.40 learnable=0.57 "
+        "step=0 closed=1/10 v=201 proposals=9 valid=0.62 tasks=5 attempts=40 solved=0.40 learnable=0.57 "
         "proposer_reward=-0.20 solver_reward=+0.10 loss=0.0123 tokens_per_second=211 sec=21.1"
     )
     assert lines[10] == "warning: too short – -s warmup.steps=400"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from selfplay.ledger import Ledger
+from selfplay.ledger.intervals import Busy, Window
 from selfplay.types import Turn
 from selfplay.views.report import Report, Setting, gather, spread
 from selfplay.views.report_charts import cost_rows, curves, refusals, step_lines, summary_rows, timeline
@@ -115,6 +116,17 @@ def test_one_step_is_shown_moment_by_moment(report: Report) -> None:
     assert figure.svg.count('class="axis"') == len(kinds)
     assert all(f"{kind}: at most" in figure.svg for kind in kinds)
     assert timeline(None) == []
+
+
+def test_the_most_at_the_same_time_is_counted_and_no_mean() -> None:
+    short = [(10.0, 10.01), (10.005, 10.02), (10.02, 10.03), (99.9, 130.0), (-5.0, 0.1), (-5.0, 0.05)]
+    busy = [Busy(what="judge", begin=begin, end=end) for begin, end in short]
+    update = Busy(what="update", begin=50.0, end=50.02)
+    early = [Busy(what="mint", begin=-9.0, end=end) for end in (0.2, 0.3, 0.4)]
+    window = Window(step=3, opened=0.0, closed=100.0, busy=(*busy, update, *early))
+    (figure,) = timeline(window)
+    for words in ("judge: at most 2 at", "update: at most 1 at", "mint: at most 3 at"):
+        assert words in figure.svg
 
 
 def test_what_a_model_wrote_is_text(report: Report) -> None:

@@ -67,6 +67,19 @@ def test_states(view: RunView) -> None:
     assert not replace(view, steps=1).resumable
 
 
+@pytest.mark.parametrize(
+    ("how", "state"), [("done", "done"), ("interrupted", "stopped"), ("failed", "failed"), (None, "killed")]
+)
+def test_how_a_launch_ended_says_how_a_warm_up_alone_or_a_budget_did(view: RunView, how: str, state: str) -> None:
+    assert view.status.launch is not None
+    launch = replace(view.status.launch, ended_at=1.0 if how else None, how=how)
+    for steps, closed in ((0, -1), (1_000_000, 0)):
+        found = replace(view, steps=steps, status=replace(view.status, launch=launch, last_closed_step=closed))
+        assert found.state == state
+        assert replace(found, raised=True).state == ("stopped" if how == "done" else state)
+    assert replace(view, steps=0, status=replace(view.status, launch=None, last_closed_step=-1)).state == "killed"
+
+
 def test_the_answer_for_programs(view: RunView) -> None:
     data = run_data(view)
     assert (data["state"], data["closed"], data["steps"]) == ("stopped", 1, 3)

@@ -12,8 +12,9 @@ from rich.text import Text
 from selfplay.ledger import Ledger
 from selfplay.views.frontier import FrontierView, shot
 from selfplay.views.frontier import Rate as TaskRate
+from selfplay.views.progress import Progress, line
 from selfplay.views.status import RunView
-from selfplay.views.watch import Gatherer, Watched, cost, ending, refused, watched_data
+from selfplay.views.watch import Gatherer, Watched, cost, ending, refused, step_event, watched_data
 from selfplay.views.watch_browser import HELP, Browser, press, seen, window
 from selfplay.views.watch_lines import Follower
 from selfplay.views.watch_screen import Block, fit, lines, screen
@@ -174,6 +175,15 @@ def test_plain_lines(played_run: Path, watched: Watched) -> None:
         quiet = Follower(reader, quiet=True)
         assert quiet.lines(replace(watched, run=replace(watched.run, status=status))) == []
         assert quiet.lines(watched) == ["warning: something to look at – load the last save"]
+
+
+def test_a_closed_step_says_how_many_proposals_were_decided(watched: Watched) -> None:
+    row = watched.steps[0]
+    tally = row.tallies["propose/echo_proposer"]
+    row = replace(row, tallies={**row.tallies, "propose/echo_proposer": replace(tally, faults=3)}, counts={"valid": 1})
+    event = step_event(row, None)
+    assert event.data["decided_proposals"] == 2
+    assert " valid=0.50 " in str(line(event, Progress(run="small")))
 
 
 def typed(browser: Browser, *keys: str, rows: int = 20) -> Browser:
