@@ -12,7 +12,7 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from selfplay.project import Project
 
 if TYPE_CHECKING:
     from selfplay.cluster import Wanted
+    from selfplay.games.code import Settings
     from selfplay.games.code.options import Options as CodeOptions
     from selfplay.games.search.options import Options as SearchOptions
     from selfplay.sandbox import SandboxProvider
@@ -40,6 +41,8 @@ REHEARSED = 400
 """Warm-up examples whose bugs are tried out beforehand, so that their prompts show failing tests as play does."""
 
 
+SEVERAL = " + "
+"""Stands between several repositories in `game.source`: spaces, because a version may hold a plus."""
 NO_SANDBOX = "none"
 """Of games that run nothing."""
 
@@ -114,21 +117,62 @@ async def _one(
 async def _code(
     config: Config, project: Project, players: Players, *, config_digest: str, observe: Observer, stack: AsyncExitStack
 ) -> tuple[Game, str]:
-    from selfplay.games.code import CodeGame, Settings, TreeGame
-    from selfplay.games.code.checks import Thresholds
-    from selfplay.games.code.opening import Opening
-    from selfplay.games.code.survey import Rules
+    """The game on a repository, or on several."""
+    from selfplay.games.code import CodeGame, Repositories, TreeGame
+    from selfplay.games.code.opening import Opening, Room
     from selfplay.sandbox.recipe import load_recipe
 
     refuse_pastless(config, project, players)
-    source, recipes = source_of(config, project), sandboxes(project)
-    observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind}) and what {source} requires"))
-    recipe = load_recipe(folder=recipes)
-    wheels = await asyncio.to_thread(_wheels, source, config, tools=recipe.tools)
-    provider, words = await _provider(config, recipes, wheels, observe=observe, stack=stack)
-    await provider.reap()
-    kind = TreeGame if players.tools else CodeGame
-    settings = Settings(
+    sources, recipes = sources_of(config, project), sandboxes(project)
+    recipe, settings, several = load_recipe(folder=recipes), _settings(config), len(sources) > 1
+    if several and (wanted := wanted_of(config)) is not None and wanted.nodes.sandboxes:
+        raise UserError(
+            "sandboxes on a cluster are of one repository, and game.source names several",
+            hint="play them on this machine: -s 'run.cluster={}'; or one of them: -s game.source=...",
+        )
+    kind, room, made, words = TreeGame if players.tools else CodeGame, Room(settings.workers), [], ""
+    for source in sources:
+        observe(waiting("sandbox", f"the sandbox ({config.sandbox.kind}) and what {source} requires"))
+        wheels = await asyncio.to_thread(_wheels, source, config, tools=recipe.tools)
+        provider, words = await _provider(config, recipes, wheels, observe=observe, stack=stack)
+        await provider.reap()
+        opening = Opening(
+            source,
+            cache=cache_folder(),
+            provider=provider,
+            wheels=wheels,
+            settings=_one_of(settings, len(sources)),
+            spec=recipe.spec(),
+            room=room,
+        )
+        made.append(
+            kind(
+                opening=opening,
+                proposer=players.proposer,
+                solver=players.solver,
+                config_digest=config_digest,
+                proposer_reward=worth(config),
+                solver_reward=solver_reward(config.rewards.solver),
+            )
+        )
+        stack.push_async_callback(made[-1].aclose)
+    return Repositories(made, rehearsed=settings.rehearsed) if several else made[0], words
+
+
+def _one_of(settings: Settings, count: int) -> Settings:
+    """Of one of `count` repositories, which have the dev set together and are rehearsed by who knows all of them."""
+    if count == 1:
+        return settings
+    return replace(settings, rehearsed=0, dev_seeds=-(-settings.dev_seeds // count))
+
+
+def _settings(config: Config) -> Settings:
+    """What the game `code` is told, of each repository."""
+    from selfplay.games.code import Settings
+    from selfplay.games.code.checks import Thresholds
+    from selfplay.games.code.survey import Rules
+
+    return Settings(
         rules=Rules(max_lines=config.game.max_lines),
         thresholds=Thresholds(
             min_passing_tests=config.game.min_passing_tests,
@@ -144,18 +188,6 @@ async def _code(
         seed=config.run.seed,
         options=code_options(config),
     )
-    code = kind(
-        opening=Opening(
-            source, cache=cache_folder(), provider=provider, wheels=wheels, settings=settings, spec=recipe.spec()
-        ),
-        proposer=players.proposer,
-        solver=players.solver,
-        config_digest=config_digest,
-        proposer_reward=worth(config),
-        solver_reward=solver_reward(config.rewards.solver),
-    )
-    stack.push_async_callback(code.aclose)
-    return code, words
 
 
 async def _provider(
@@ -303,7 +335,7 @@ def refuse_pastless(config: Config, project: Project, players: Players) -> None:
 
     if history.STRATEGY not in curriculum.needs_of(chooser(config, players)).strategies:
         return
-    if why := history.why_none(source_of(config, project)):
+    if why := next(filter(None, map(history.why_none, sources_of(config, project))), ""):
         raise UserError(f"strategy `{history.STRATEGY}` needs a git history: {why}", hint=history.HINT)
 
 
@@ -323,9 +355,30 @@ def sandboxes(project: Project) -> Path | None:
     return own if own is not None and (own / "python").is_dir() else None
 
 
-def source_of(config: Config, project: Project) -> str:
-    """The source as configured; a relative folder is relative to the project."""
+def sources_of(config: Config, project: Project) -> tuple[str, ...]:
+    """The repositories as configured; a relative folder is relative to the project.
+
+    Raises:
+        UserError: one is named twice, or none stands beside a plus.
+    """
+    parts = in_words(config)
+    found = tuple(_placed(part, project) for part in parts)
+    if len(set(found)) < len(found) or not all(parts):
+        raise UserError(
+            f"game.source names a repository twice, or none beside a plus: `{config.game.source}`",
+            hint="several: -s 'game.source=pypi:toolz==1.2.0 + ./my-package'",
+        )
+    return found
+
+
+def in_words(config: Config) -> tuple[str, ...]:
+    """The repositories' names, as they were typed."""
     source = config.game.source
+    # note: a folder's name may hold what stands between several.
+    return (source,) if Path(source).is_dir() else tuple(part.strip() for part in source.split(SEVERAL))
+
+
+def _placed(source: str, project: Project) -> str:
     if source.startswith(("./", "../")) and project.folder is not None:
         return str((project.folder / source).resolve())
     return source

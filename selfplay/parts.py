@@ -32,7 +32,7 @@ from selfplay.grounds import named as named
 from selfplay.grounds import refuse_pastless as refuse_pastless
 from selfplay.grounds import sandboxes as sandboxes
 from selfplay.grounds import search_options as search_options
-from selfplay.grounds import source_of as source_of
+from selfplay.grounds import sources_of as sources_of
 from selfplay.grounds import threads_of as threads_of
 from selfplay.grounds import waiting as waiting
 from selfplay.grounds import wanted_of as wanted_of

@@ -120,7 +120,8 @@ def _shares(config: Config) -> str:
 
 def _code(config: Config, project: Project, players: parts.Players) -> Iterator[PlanRow]:
     parts.refuse_pastless(config, project, players)
-    yield PlanRow(section="play", name="source", value=parts.source_of(config, project))
+    for source in parts.sources_of(config, project):
+        yield PlanRow(section="play", name="source", value=source)
     held_out = f"functions of at most {config.game.max_lines} lines; {config.game.held_out:.0%} held out for ever"
     yield PlanRow(section="play", name="seeds", value=held_out)
     yield PlanRow(section="play", name="sandbox", value=config.sandbox.kind, note="no network, no host files")

@@ -206,11 +206,12 @@ async def _tasks(game: Game, reader: Reader, *, limit: int | None, workers: asyn
         raise UserError(
             f"the game `{game.name}` has no bugs to prove again", hint=f"selfplay reverify {reader.folder.name}"
         )
-    from selfplay.games.code import CodeGame, TreeGame
+    from selfplay.games.code import CodeGame, Repositories, TreeGame
     from selfplay.games.code.rejudge import Proof, proved
     from selfplay.sandbox import SandboxInfraError
 
-    assert isinstance(code, CodeGame | TreeGame)
+    assert isinstance(code, CodeGame | TreeGame | Repositories)
+    await code.seeds()
     # note: dev tasks are of step -1.
     steps = range(-1, reader.open_step() + 1)
     stored = [task for step in steps for task in reader.tasks(step) if task.game == code.name]
@@ -218,7 +219,7 @@ async def _tasks(game: Game, reader: Reader, *, limit: int | None, workers: asyn
 
     async def one(task: Task) -> Proof | SandboxInfraError:
         try:
-            return await proved(code, task)
+            return await proved(code.of(task) if isinstance(code, Repositories) else code, task)
         except SandboxInfraError as error:
             return error
 

@@ -64,9 +64,23 @@ def test_dotted_paths_name_functions() -> None:
 
 def test_a_relative_source_is_relative_to_the_project(toy_config: Callable[..., Config], project: Project) -> None:
     assert project.folder is not None
-    found = parts.source_of(toy_config("game.source=./tests"), project)
-    assert found == str(project.folder / "tests")
-    assert parts.source_of(toy_config("game.source=pypi:toolz==1.2.0"), project) == "pypi:toolz==1.2.0"
+    found = parts.sources_of(toy_config("game.source=./tests"), project)
+    assert found == (str(project.folder / "tests"),)
+    assert parts.sources_of(toy_config("game.source=pypi:toolz==1.2.0"), project) == ("pypi:toolz==1.2.0",)
+
+
+def test_several_sources_stand_beside_a_plus(
+    toy_config: Callable[..., Config], project: Project, tmp_path: Path
+) -> None:
+    def found(text: str) -> tuple[str, ...]:
+        return parts.sources_of(toy_config(f"game.source={text}"), project)
+
+    assert found("pypi:torch==2.13.0+cpu + ./tests") == ("pypi:torch==2.13.0+cpu", str(project.folder / "tests"))
+    (tmp_path / "a + b").mkdir()
+    assert found(str(tmp_path / "a + b")) == (str(tmp_path / "a + b"),), "a folder that is there"
+    for wrong in ("./tests + ./selfplay/../tests", "a +  + b", "a + b + a"):
+        with pytest.raises(UserError, match="a repository twice, or none beside a plus"):
+            found(wrong)
 
 
 def test_a_dotted_estimator_is_used(toy_config: Callable[..., Config]) -> None:

@@ -66,10 +66,12 @@ class Game(Table):
     """Where the game's seeds come from, and what a bug must reach."""
 
     source: str = key(
-        "pypi:toolz==1.2.0", "`pypi:NAME==VERSION`, a git URL or a folder (relative to the project), of `code`."
+        "pypi:toolz==1.2.0",
+        "`pypi:NAME==VERSION`, a git URL or a folder (relative to the project), of `code`; several with ` + ` between "
+        "them: `pypi:toolz==1.2.0 + ./mine`.",
     )
     requirements: tuple[str, ...] = key(
-        (), "What its tests require beside its own metadata, as pinned wheels, e.g. `hypothesis>=6`."
+        (), "What its tests require beside its own metadata, as pinned wheels, e.g. `hypothesis>=6`; of several, each."
     )
     max_lines: int = key(30, "Longest function that is played, in lines.", ge=1)
     held_out: float = key(0.3, "Share of the seeds that is never trained on.", ge=0.0, lt=1.0)

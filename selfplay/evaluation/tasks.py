@@ -22,7 +22,7 @@ from selfplay.errors import UserError
 from selfplay.evaluation.rows import text_of
 from selfplay.evaluation.stints import HeldOut
 from selfplay.mix import alone, games_of
-from selfplay.parts import source_of
+from selfplay.parts import sources_of
 from selfplay.project import Project
 from selfplay.types import Seed, Task, digest, record, task_id
 
@@ -64,7 +64,8 @@ def digest_of(config: Config, project: Project) -> str | None:
         return None
     from selfplay.games.code.source import fetch
 
-    return fetch(source_of(config, project), cache=cache_folder()).digest
+    each = [fetch(source, cache=cache_folder()).digest for source in sources_of(config, project)]
+    return each[0] if len(each) == 1 else digest("sources", each)
 
 
 def source_in_words(config: Config) -> str:

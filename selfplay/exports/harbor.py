@@ -200,7 +200,8 @@ def _write(asked: Asked, out: Out) -> Made:
     packed = packed_of(asked)
     count = 0
     for row in swebench_rows(asked, list(tasks.values()), packed):
-        write_task(out.folder / row["instance_id"], tasks[row["task_id"]], row, packed=packed)
+        task = tasks[row["task_id"]]
+        write_task(out.folder / row["instance_id"], task, row, packed=packed[task.seed_id])
         count += 1
     return Made(count=count, left_out=len(tasks) - count, next="harbor run -p {to} -a oracle")
 

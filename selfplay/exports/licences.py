@@ -51,46 +51,50 @@ def sources(asked: Asked) -> tuple[Source, ...]:
     from selfplay.mix import alone
 
     config = from_run(asked.reader.folder, project=asked.project, environ={})
-    return tuple(_source(single, asked.project) for single in alone(config))
+    return tuple(one for single in alone(config) for one in _sources(single, asked.project))
 
 
-def _source(config: Config, project: Project) -> Source:
-    """Of a run of one game."""
+def _sources(config: Config, project: Project) -> Iterator[Source]:
+    """Of a run of one game: of `code` each repository."""
     from selfplay.evaluation.tasks import digest_of, source_in_words
 
-    name, game = source_in_words(config), config.run.game
+    game, words = config.run.game, source_in_words(config)
+    if game == "code":
+        yield from _repositories(config, project)
+        return
     try:
         digest = digest_of(config, project) or ""
-        licence = {"code": _of_code, "search": _of_corpus}.get(game, _of_nothing)(config, project)
+        licence = _of_corpus(config) if game == "search" else NOT_NEEDED
     except SelfplayError as error:
-        return Source(name=name, licence=UNKNOWN, digest="", note=error.message)
-    if game == "code":
-        return Source(name=name, licence=licence, digest=digest)
+        yield Source(name=words, licence=UNKNOWN, digest="", note=error.message)
+        return
+    note = "made by a program"
     if game == "search":
         note = "not all of the corpus's sources say theirs" if licence == UNKNOWN else ""
-        return Source(name=name, licence=licence, digest=digest, note=note)
-    return Source(name=name, licence=licence, digest=digest, note="made by a program")
+    yield Source(name=words, licence=licence, digest=digest, note=note)
 
 
-def _of_code(config: Config, project: Project) -> str:
+def _repositories(config: Config, project: Project) -> Iterator[Source]:
     from selfplay.cache import cache_folder
     from selfplay.games.code.source import fetch
-    from selfplay.grounds import source_of
+    from selfplay.grounds import in_words, sources_of
 
-    return licence_of(fetch(source_of(config, project), cache=cache_folder()).root)
+    for name, source in zip(in_words(config), sources_of(config, project), strict=True):
+        try:
+            found = fetch(source, cache=cache_folder())
+        except SelfplayError as error:
+            yield Source(name=name, licence=UNKNOWN, digest="", note=error.message)
+        else:
+            yield Source(name=name, licence=licence_of(found.root), digest=found.digest)
 
 
-def _of_corpus(config: Config, project: Project) -> str:
+def _of_corpus(config: Config) -> str:
     """What the folders say that its documents come from, where all say the same."""
     from selfplay.retrieval.store import Corpus
 
     with closing(Corpus(config.game.corpus)) as corpus:
         found = {licence_of(Path(source)) for source in corpus.info().sources}
     return found.pop() if len(found) == 1 else UNKNOWN
-
-
-def _of_nothing(config: Config, project: Project) -> str:
-    return NOT_NEEDED
 
 
 def licence_of(tree: Path) -> str:

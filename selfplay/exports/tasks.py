@@ -5,7 +5,7 @@ Not here: the rows themselves (`games.code.swebench`, `evaluation.tasks`), tasks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -49,11 +49,11 @@ def bugs_of(asked: Asked, *, what: str) -> list[Task]:
     return [task for task in tasks_of(asked) if task.game == "code"]
 
 
-def packed_of(asked: Asked) -> Packed:
-    """The run's source tree and what its tests need.
+def packed_of(asked: Asked) -> Mapping[str, Packed]:
+    """Seed -> its source tree and what its tests need.
 
     Raises:
-        NotFound, NotReady, UserError: the source cannot be had.
+        NotFound, NotReady, UserError: a source cannot be had, or is not where it was.
     """
     from selfplay import parts
     from selfplay.cache import cache_folder
@@ -65,29 +65,40 @@ def packed_of(asked: Asked) -> Packed:
     from selfplay.sandbox.recipe import load_recipe
 
     config = from_run(asked.reader.folder, project=asked.project, environ={})
-    repository = fetch(parts.source_of(config, asked.project), cache=cache_folder())
     tools = tool_versions(load_recipe(folder=parts.sandboxes(asked.project)).tools)
-    wheels = wheels_of(repository, more=config.game.requirements, tools=tools)
     made = datetime.fromtimestamp(asked.reader.run_row().at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    needed = sorted({*tools, *(f"{wheel.name}=={wheel.version}" for wheel in wheels)})
-    return Packed(repository=repository, requirements=tuple(needed), created_at=made)
+    sources, seeds = parts.sources_of(config, asked.project), asked.reader.seeds()
+    found: dict[str, Packed] = {}
+    for source in sources:
+        repository = fetch(source, cache=cache_folder())
+        wheels = wheels_of(repository, more=config.game.requirements, tools=tools)
+        needed = sorted({*tools, *(f"{wheel.name}=={wheel.version}" for wheel in wheels)})
+        packed = Packed(repository=repository, requirements=tuple(needed), created_at=made)
+        # note: a folder alone may have moved, and its seeds tell where it was.
+        mine = [seed.id for seed in seeds if len(sources) == 1 or seed.source.startswith(f"{source}:")]
+        found |= dict.fromkeys(mine, packed)
+    return found
 
 
-def swebench_rows(asked: Asked, tasks: list[Task], packed: Packed) -> Iterator[dict[str, Any]]:
-    """`games.code.swebench.rows`.
+def swebench_rows(asked: Asked, tasks: list[Task], packed: Mapping[str, Packed]) -> Iterator[dict[str, Any]]:
+    """`games.code.swebench.rows`, repository by repository.
 
     Raises:
         UserError: the tree is not the one that the tasks were made in.
     """
     from selfplay.games.code.swebench import rows
 
-    try:
-        yield from rows(tasks, packed=packed)
-    except (ValueError, FileNotFoundError) as error:
-        raise UserError(
-            f"the tasks of `{asked.name}` do not fit {packed.repository.source}: {error}",
-            hint="give the tree that the run was played on back its content, and type the command again",
-        ) from error
+    hint = "give the tree that the run was played on back its content, and type the command again"
+    if lost := next((task for task in tasks if task.seed_id not in packed), None):
+        source = next(seed.source for seed in asked.reader.seeds() if seed.id == lost.seed_id)
+        raise UserError(f"of the run's repositories none is where `{source}` was", hint=hint)
+    # note: by their places, since equal ones would be fetched as one object or as two.
+    each = {one.repository.source: one for one in (packed[task.seed_id] for task in tasks)}
+    for name, one in each.items():
+        try:
+            yield from rows([task for task in tasks if packed[task.seed_id].repository.source == name], packed=one)
+        except (ValueError, FileNotFoundError) as error:
+            raise UserError(f"the tasks of `{asked.name}` do not fit {name}: {error}", hint=hint) from error
 
 
 def _swebench(asked: Asked, out: Out) -> Made:

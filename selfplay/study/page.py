@@ -118,7 +118,11 @@ def _by_arm(rows: Rows, about: Mapping[str, Any]) -> dict[str, list[Mapping[str,
 
 def _table(rows: Rows, *, where: str, k: int) -> Table:
     """Seed -> function -> pass@k, on the functions that all seeds have."""
-    every = {row["seed"]: by_function(row["looked"][where]["counts"], k=k) for row in rows if where in row["looked"]}
+    return _of({row["seed"]: _counts(row, where) for row in rows if where in row["looked"]}, k=k)
+
+
+def _of(counts: Mapping[int, Mapping[str, Any]], *, k: int) -> Table:
+    every = {seed: by_function(found, k=k) for seed, found in counts.items()}
     both = set.intersection(*map(set, every.values())) if every else set()
     return {seed: {name: found[name] for name in sorted(both)} for seed, found in every.items()}
 
@@ -148,22 +152,38 @@ def _arms(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unlike(rows: Rows, about: Mapping[str, Any], *, k: int, most: int) -> Iterator[str]:
-    """The endpoint's bugs that no warm-up example can have had, where only some of them are such."""
+    """The endpoint's bugs apart, where only some of them are such that no warm-up example can have had them."""
     where = "endpoint" + results.UNLIKE
     if not any(where in row["looked"] for row in rows):
         return
     yield ""
-    yield f"| bugs that are no procedural mutation | of | pass@{k} | pass@{most} |"
-    yield "|---|---|---|---|"
+    yield f"| by kind of bug | no procedural mutation | pass@{k} | pass@{most} | a mutation | pass@{k} | pass@{most} |"
+    yield "|---|---|---|---|---|---|---|"
     for name, mine in _by_arm(rows, about).items():
-        bugs = {
-            bug
-            for row in mine
-            for found in row["looked"].get(where, {"counts": {}})["counts"].values()
-            for bug in found
-        }
-        cells = [_shown(crossed(_table(mine, where=where, k=of), key=name)) for of in (k, most)]
-        yield f"| {' | '.join([name, str(len(bugs)), *cells])} |"
+        cells = [name]
+        for counts in ([_counts(row, where) for row in mine], [_others(row, where) for row in mine]):
+            each = {row["seed"]: found for row, found in zip(mine, counts, strict=True)}
+            bugs = {bug for found in counts for pairs in found.values() for bug in pairs}
+            cells += [str(len(bugs)), *(_shown(crossed(_of(each, k=of), key=name)) for of in (k, most))]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _counts(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Function -> bug -> what became of the attempts on it."""
+    found: Mapping[str, Any] = row["looked"].get(where, {"counts": {}})["counts"]
+    return found
+
+
+def _others(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The endpoint's counts without those of `where`; none where these were not told apart."""
+    if where not in row["looked"]:
+        return {}
+    apart = _counts(row, where)
+    left = {
+        name: {bug: one for bug, one in pairs.items() if bug not in apart.get(name, {})}
+        for name, pairs in _counts(row, "endpoint").items()
+    }
+    return {name: pairs for name, pairs in left.items() if pairs}
 
 
 def _valid(rows: Rows, where: str) -> str:

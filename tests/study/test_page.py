@@ -101,9 +101,11 @@ def test_bugs_unlike_the_warm_up_s_are_told_apart(tmp_path: Path) -> None:
     put(study, one)
     put(study, row("warmup", 0, 0))
     text = page.page(tmp_path / "results")
-    assert "| bugs that are no procedural mutation | of | pass@1 | pass@4 |" in text
-    assert "| full | 1 | 50.0 [50.0, 50.0] | 100.0 [100.0, 100.0] |" in text
-    assert "| warmup | 0 |  |  |" in text
+    head = "| by kind of bug | no procedural mutation | pass@1 | pass@4 | a mutation | pass@1 | pass@4 |"
+    whole = "100.0 [100.0, 100.0]"
+    assert head in text
+    assert f"| full | 1 | 50.0 [50.0, 50.0] | {whole} | 1 | {whole} | {whole} |" in text
+    assert "| warmup | 0 |  |  | 0 |  |  |" in text
 
 
 def test_a_page_without_results(tmp_path: Path) -> None:

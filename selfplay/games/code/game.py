@@ -17,9 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from selfplay.games import NO_TERMS, Minted, Terms
+from selfplay.games import NO_TERMS, Minted, Terms, kept_back
 from selfplay.games.code import bugs, checks, children, controls, decisions, edits, given
 from selfplay.games.code.bugs import Bug, Problem, Reason
 from selfplay.games.code.opened import NAME, Opened
@@ -171,7 +172,7 @@ class CodeGame:
     async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Held-out seeds, and one proved procedural bug in each of up to `count` of them that have one."""
         opened = await self.opened()
-        return await given.held_out(opened, count, make=lambda seed: self._given(seed, opened))
+        return await given.held_out(kept_back(opened.seeds), count, make=lambda seed: self._given(seed, opened))
 
     async def given(self, seed: Seed) -> Task | None:
         """A proved procedural bug in the seed's function, of the seed's split."""
@@ -196,6 +197,16 @@ class CodeGame:
     async def aclose(self) -> None:
         """Close every sandbox made here."""
         await self._opening.aclose()
+
+    @property
+    def cache(self) -> Path:
+        """Where what was found out about the repository is kept."""
+        return self._opening.cache
+
+    @property
+    def surveyed(self) -> Opened:
+        """The repository, which `seeds` opened before."""
+        return self._opening.surveyed
 
     async def opened(self) -> Opened:
         """The repository, surveyed once; raises what `seeds` raises."""

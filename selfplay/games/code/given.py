@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from selfplay.games import kept_back
 from selfplay.games.code import checks
 from selfplay.games.code.bugs import Bug, Problem
 from selfplay.games.code.mutate import mutations
@@ -70,10 +69,9 @@ async def given(seed: Seed, opened: Opened, *, make: Callable[[Bug], Awaitable[T
 
 
 async def held_out(
-    opened: Opened, count: int, *, make: Callable[[Seed], Awaitable[Task | None]]
+    offered: Sequence[Seed], count: int, *, make: Callable[[Seed], Awaitable[Task | None]]
 ) -> tuple[Sequence[Seed], Sequence[Task]]:
-    """The first `count` held-out seeds, and a task in each of up to `count` held-out seeds that have one."""
-    offered = kept_back(opened.seeds)
+    """The first `count` of the held-out seeds, and a task in each of up to `count` of them that have one."""
     tasks: list[Task] = []
     at = 0
     while len(tasks) < count and at < len(offered):

@@ -6,7 +6,8 @@ tree, and warm-up examples. What is not: verdicts (`game`), running anything (`v
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,20 +84,39 @@ class Opened:
         self._stdlib: tuple[warmup.Function, ...] | None = None
         self._table: dict[tuple[str, str], Mapping[str, str]] = {}
 
-    async def rehearse(self, *, cache: Path) -> None:
-        """Find out what tests say about the package's bugs in the warm-up's first repairer examples."""
+    @property
+    def distinct(self) -> bool:
+        """Has no held-out function a near-copy among the train functions?"""
+        return self._settings.options.distinct
+
+    @property
+    def num_lessons(self) -> int:
+        """The package's functions that warm-up examples are made of."""
+        return len(self._lessons)
+
+    def release(self, known: Collection[str]) -> None:
+        """Train on held-out functions whose program (`alike.key`) is one of `known`, those of other repositories."""
+        self.seeds = tuple(
+            replace(seed, split="train")
+            if seed.split == "held_out" and alike.key(seed.payload["source"]) in known
+            else seed
+            for seed in self.seeds
+        )
+
+    async def rehearse(self, *, cache: Path, indices: Sequence[int]) -> None:
+        """Find out what tests say about the package's bugs in the repairer examples among these of the warm-up."""
 
         def budget(function: Function) -> Budget:
             return self.budget(function.tests)
 
         # note: a bug that no test fails is not used, and the example draws another; hence more than one look.
         for _ in range(3):
-            asked = self._unknown()
+            asked = self._unknown(indices)
             if not asked:
                 return
             self._table |= await measure(asked, verifier=self.verifier, budget=budget, cache=cache)
 
-    def _unknown(self) -> list[tuple[Function, Mutation]]:
+    def _unknown(self, indices: Sequence[int]) -> list[tuple[Function, Mutation]]:
         """The package's bugs that the rehearsed examples would use without knowing what tests say about them."""
         functions = {f.name: f for f in self._lessons}
         asked: list[tuple[Function, Mutation]] = []
@@ -107,7 +127,7 @@ class Opened:
                 asked.append((functions[function.name], mutation))
             return known
 
-        for index in range(self._settings.rehearsed):
+        for index in indices:
             if index % warmup.INJECTOR_EVERY:
                 self._example(index, seed=self._settings.seed, failures=note)
         return asked

@@ -17,11 +17,21 @@ from pathlib import Path
 from selfplay.games.code import clean
 from selfplay.games.code.needs import played_with
 from selfplay.games.code.opened import Opened, Settings
+from selfplay.games.code.slots import Slots
 from selfplay.games.code.source import fetch
 from selfplay.games.code.survey import survey
 from selfplay.games.code.verify import Verifier
 from selfplay.sandbox import SandboxProvider, SandboxSpec
 from selfplay.sandbox.wheels import Wheel
+
+
+class Room:
+    """How much runs at once, of one repository or of several together."""
+
+    def __init__(self, workers: int) -> None:
+        """`workers`: runs of tests, and beside them plays with tools."""
+        self.runs = Slots(workers)
+        self.plays = asyncio.Semaphore(max(1, workers))
 
 
 class Opening:
@@ -36,11 +46,15 @@ class Opening:
         wheels: Sequence[Wheel] = (),
         settings: Settings | None = None,
         spec: SandboxSpec | None = None,
+        room: Room | None = None,
     ) -> None:
-        """`spec` is the project's recipe's; None: the limits of every sandbox."""
+        """`spec` is the project's recipe's; None: the limits of every sandbox. `room` is shared with other
+        repositories; None: `settings.workers` for this one alone.
+        """
         self.cache = cache
         self.provider = provider
         self.settings = settings or Settings()
+        self.room = room or Room(self.settings.workers)
         self._source = source
         self._wheels = tuple(wheels)
         self._spec = spec
@@ -68,7 +82,13 @@ class Opening:
 
     async def _survey(self) -> Opened:
         repository = played_with(await asyncio.to_thread(fetch, self._source, cache=self.cache), self._wheels)
-        verifier = Verifier(repository, provider=self.provider, workers=self.settings.workers, spec=self._spec)
+        verifier = Verifier(
+            repository,
+            provider=self.provider,
+            workers=self.settings.workers,
+            spec=self._spec,
+            slots=self.room.runs,
+        )
         found = await survey(verifier, rules=self.settings.rules, cache=self.cache)
         await clean.check(
             self.provider,
@@ -78,7 +98,7 @@ class Opening:
             roots=verifier.suite.roots,
         )
         opened = Opened(found, verifier=verifier, source=self._source, settings=self.settings)
-        await opened.rehearse(cache=self.cache)
+        await opened.rehearse(cache=self.cache, indices=range(self.settings.rehearsed))
         return opened
 
     async def aclose(self) -> None:

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.errors import UserError
-from selfplay.games import NO_TERMS, Minted, Terms
+from selfplay.games import NO_TERMS, Minted, Terms, kept_back
 from selfplay.games.code import agentic, bugs, decisions, endings, given, hidden, history
 from selfplay.games.code.agentic import TreeBug
 from selfplay.games.code.bugs import Bug, Problem
@@ -85,7 +85,7 @@ class TreeGame:
         self._config_digest = config_digest
         self._proposer_reward = proposer_reward or SelfPlaySwe()
         self._solver_reward = solver_reward or PlusMinusOne()
-        self._room = asyncio.Semaphore(max(1, self.settings.workers))
+        self._room = opening.room.plays
         self._past: history.Past | None = None
 
     async def seeds(self) -> Sequence[Seed]:
@@ -245,7 +245,7 @@ class TreeGame:
     async def held_out(self, count: int) -> tuple[Sequence[Seed], Sequence[Task]]:
         """Held-out seeds, and one proved procedural bug in each of up to `count` of them that have one."""
         opened = await self.opened()
-        return await given.held_out(opened, count, make=lambda seed: self._given(seed, opened))
+        return await given.held_out(kept_back(opened.seeds), count, make=lambda seed: self._given(seed, opened))
 
     async def given(self, seed: Seed) -> Task | None:
         """A proved procedural bug in the seed's function, of the seed's split."""
@@ -254,6 +254,16 @@ class TreeGame:
     async def aclose(self) -> None:
         """Close every sandbox made here."""
         await self._opening.aclose()
+
+    @property
+    def cache(self) -> Path:
+        """Where what was found out about the repository is kept."""
+        return self._opening.cache
+
+    @property
+    def surveyed(self) -> Opened:
+        """The repository, which `seeds` opened before."""
+        return self._opening.surveyed
 
     async def opened(self) -> Opened:
         """The repository, surveyed once, and its history fetched; raises what `seeds` raises."""

@@ -156,9 +156,17 @@ class Verifier:
     """Runs candidates of one repository."""
 
     def __init__(
-        self, repository: Repository, *, provider: SandboxProvider, workers: int, spec: SandboxSpec | None = None
+        self,
+        repository: Repository,
+        *,
+        provider: SandboxProvider,
+        workers: int,
+        spec: SandboxSpec | None = None,
+        slots: Slots | None = None,
     ) -> None:
-        """`spec` is a recipe's, whose limits every sandbox of this repository gets."""
+        """`spec` is a recipe's, whose limits every sandbox of this repository gets; `slots` are those that it shares
+        with other repositories.
+        """
         self.repository = repository
         self.suite: Suite = suite_of(repository)
         self.archive = repository.archive
@@ -166,7 +174,7 @@ class Verifier:
         self.provider = provider
         self.spec = spec or SandboxSpec(name="python")
         self._workers = max(1, workers)
-        self._slots = Slots(workers)
+        self._slots = slots or Slots(workers)
         self._program = _HEAD + _INSIDE.read_text()
         self._closing: set[asyncio.Task[None]] = set()
         self._runs: Once[Run] = Once(most=_MEMO)
