@@ -129,8 +129,9 @@ class Seen:
 
 
 def module_of(seed: Seed) -> str:
-    """The seed's neighbourhood: the path of code, the document or topic of a search seed."""
-    return next((str(seed.payload[key]) for key in ("path", "document", "topic") if seed.payload.get(key)), "")
+    """The seed's neighbourhood: the path of code (of several repositories: and which), a document or topic of search."""
+    place = next((str(seed.payload[key]) for key in ("path", "document", "topic") if seed.payload.get(key)), "")
+    return f"{seed.payload['repository']}:{place}" if "repository" in seed.payload else place
 
 
 def train_of(seeds: Sequence[Seed]) -> tuple[Seed, ...]:

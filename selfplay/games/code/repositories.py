@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -70,7 +71,7 @@ class Repositories:
                 for whose, (game, one) in enumerate(zip(self.games, opened, strict=True)):
                     mine = [at for at in range(self._rehearsed) if self._turn(opened, at) == whose]
                     await one.rehearse(cache=game.cache, indices=mine)
-                self._seeds = tuple(seed for one in opened for seed in one.seeds)
+                self._seeds = tuple(_named(seed, one) for one in opened for seed in one.seeds)
         return self._seeds
 
     def of(self, subject: Seed | Task) -> OneGame:
@@ -146,6 +147,11 @@ class Repositories:
         ends = list(accumulate(max(1, one.num_lessons) for one in opened))
         place = draw("repository", index) % ends[-1]
         return next(whose for whose, end in enumerate(ends) if place < end)
+
+
+def _named(seed: Seed, opened: Opened) -> Seed:
+    """With its repository's name, since two of them may have files of one path."""
+    return replace(seed, payload={**seed.payload, "repository": opened.verifier.repository.name})
 
 
 def _set_apart(opened: Sequence[Opened]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from selfplay import parts
 from selfplay.config import load
+from selfplay.curriculum.history import module_of
 from selfplay.errors import UserError
 from selfplay.events import ignore
 from selfplay.exports import licences, seam
@@ -142,6 +143,7 @@ def test_each_task_is_decided_in_its_repository(bubblewrap: None, two: tuple[Pat
     with Bench(two, tmp_path / "cache", held_out=0.0, dev_seeds=1) as bench:
         seeds, game = bench.seeds(), bench.game
         assert list(seeds) == ["add", "count", "shout", "total", "longest"]
+        assert module_of(seeds["add"]) == "pkg-1.0:pkg/core.py"
         assert [s.source.partition(":")[0] for s in seeds.values()] == [str(two[0])] * 2 + [str(two[1])] * 3
         made = {
             name: bench.do(game.mint(trajectory(reply, stage="propose"), seeds[name]))
