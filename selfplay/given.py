@@ -38,8 +38,9 @@ async def record(run: Run, seeds: Sequence[Seed]) -> None:
     named = run.settings.given
     if not named or any(task.split == "train" for task in run.ledger.tasks(-1)):
         return
-    run.observe(Event(kind="stage", stage="given", data={"waits_for": f"given tasks: {named}", "total": None}))
     train = [seed for seed in seeds if seed.split == "train"]
+    total = len(train) if named == PROCEDURAL else None
+    run.observe(Event(kind="stage", stage="given", data={"waits_for": f"given tasks: {named}", "total": total}))
     if named == PROCEDURAL:
         found = await unless_interrupted(_made(run, train), run.pools.interrupt)
     else:
@@ -60,7 +61,16 @@ async def _made(run: Run, train: Sequence[Seed]) -> list[Task]:
         raise UserError(
             f"the game `{game.name}` makes no tasks by itself", hint="name a run: curriculum.options={tasks='../RUN'}"
         )
-    found = await asyncio.gather(*(game.given(seed) for seed in train))
+    done = 0
+
+    async def one(seed: Seed) -> Task | None:
+        nonlocal done
+        task = await game.given(seed)
+        done += 1
+        run.observe(Event(kind="tick", stage="given", data={"done": done, "total": len(train)}))
+        return task
+
+    found = await asyncio.gather(*(one(seed) for seed in train))
     return [task for task in found if task is not None]
 
 

@@ -129,7 +129,7 @@ class Seen:
 
 
 def module_of(seed: Seed) -> str:
-    """The seed's neighbourhood: the path of code (of several repositories: and which), a document or topic of search."""
+    """The seed's neighbourhood: the path of code (of several repositories: which, too), the document of a question."""
     place = next((str(seed.payload[key]) for key in ("path", "document", "topic") if seed.payload.get(key)), "")
     return f"{seed.payload['repository']}:{place}" if "repository" in seed.payload else place
 

@@ -212,6 +212,9 @@ def line(event: Event, progress: Progress) -> str | None:
         return "launch " + " ".join(f"{key}={data[key]}" for key in keys if data.get(key) is not None)
     if event.kind == "stage" and event.step is None:
         return f"{event.stage}: waiting for {data.get('waits_for') or WAITS.get(event.stage or '', 'it')}"
+    if event.kind == "tick" and event.step is None and (total := data.get("total")):
+        done = int(data.get("done", 0))
+        return f"{event.stage}: {done} of {total}" if done % max(1, total // 10) == 0 else None
     if event.kind == "note":
         return f"note: {data.get('text', '')}"
     if event.kind == "alarm":

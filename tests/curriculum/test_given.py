@@ -12,6 +12,7 @@ import pytest
 from selfplay.build import Outcome
 from selfplay.errors import UserError
 from selfplay.evaluation import tasks as files
+from selfplay.events import Event
 from selfplay.ledger import Ledger
 from selfplay.project import Project
 
@@ -19,7 +20,11 @@ Play = Callable[..., Outcome]
 
 
 def test_procedural_tasks_are_played_evenly_and_nothing_is_proposed(tmp_path: Path, play: Play) -> None:
-    play(tmp_path / "run", "curriculum.choose=given", "curriculum.seeds=1", steps=4)
+    told: list[Event] = []
+    play(tmp_path / "run", "curriculum.choose=given", "curriculum.seeds=1", steps=4, observe=told.append)
+    made = [event.data["done"] for event in told if (event.kind, event.stage) == ("tick", "given")]
+    [total] = {event.data["total"] for event in told if event.stage == "given"}
+    assert made == list(range(1, total + 1)), "how far it is, of so many train seeds"
     with Ledger.read(tmp_path / "run") as reader:
         given = [task for task in reader.tasks(-1) if task.split == "train"]
         chosen = [choice for step in range(4) for choice in reader.choices(step)]

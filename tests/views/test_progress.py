@@ -208,6 +208,10 @@ def test_a_step_that_taught_nothing_says_so() -> None:
         (Event(kind="note", data={"text": "hello"}), "note: hello"),
         (Event(kind="end", data={"stop": "done", "steps": 3, "seconds": 61.2}), "end stop=done steps=3 sec=61"),
         (Event(kind="save", data={"path": "weights/1"}), None),
+        (Event(kind="tick", stage="given", data={"done": 40, "total": 419}), None),
+        (Event(kind="tick", stage="given", data={"done": 41, "total": 419}), "given: 41 of 419"),
+        (Event(kind="tick", stage="given", data={"done": 3, "total": 3}), "given: 3 of 3"),
+        (Event(kind="tick", step=0, stage="propose", data={"done": 41, "total": 410}), None),
     ],
 )
 def test_other_lines(event: Event, expected: str | None) -> None:
