@@ -273,6 +273,22 @@ def test_files_that_cannot_be_played_are_refused(tmp_path: Path, evaluated: Path
         on_file(path, run=None, count=None, sandbox=None, project=project)
 
 
+@pytest.mark.bubblewrap
+def test_tasks_of_another_package_are_judged_as_they_say(tmp_path: Path, code_run: Path, project: Project) -> None:
+    path, made = tmp_path / "tasks.jsonl", from_run(code_run, project=project, environ={})
+    with Ledger.read(code_run) as reader:
+        tasks, seeds, source = reader.tasks(0), reader.seeds(), files.digest_of(made, project)
+        rows = files.rows(tasks, seeds, config=made, config_digest=made.digest, digest=source)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = load("quickstart", project=project, sets=["sandbox.kind=local", "game.max_lines=3"])
+    ground = on_file(path, run=run, count=None, sandbox=None, project=project)
+    assert ground.config.game == made.game
+    assert ground.config.sandbox.kind == "local", "where the run's are judged"
+    assert on_file(path, run=run, count=None, sandbox="docker", project=project).config.sandbox.kind == "docker"
+    own = on_file(path, run=made, count=None, sandbox=None, project=project)
+    assert own.config == made, "its own source: its own settings"
+
+
 # The code game, its replies written beforehand.
 
 

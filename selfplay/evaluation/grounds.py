@@ -95,24 +95,23 @@ def config_of(folder: Path, *, sandbox: str | None = None, project: Project) -> 
 
 
 def on_file(path: Path, *, run: Config | None, count: int | None, sandbox: str | None, project: Project) -> Ground:
-    """The tasks in `path`, judged with the settings of `run` where a run's weights are evaluated, else with its own.
+    """The tasks in `path`, judged with the settings of `run` where its source is theirs, else with their own.
 
     Raises:
         NotFound: there is no such file.
-        UserError: it holds no task, or tasks of another game or source than the run's, or of files that changed; or
-            it names a module that nobody here has named.
+        UserError: it holds no task, or tasks of another game than the run's, or of files that changed; or it names a
+            module that nobody here has named.
     """
     found = files.read(path)
-    config = run.model_copy(update={"sandbox": _sandbox(run, sandbox)}) if run else _own(found, path, sandbox, project)
-    for what, theirs, ours in (
-        ("game", found.game, config.run.game),
-        ("source", found.source, files.source_in_words(config)),
-    ):
-        if theirs != ours:
-            raise UserError(
-                f"the tasks in {path} are of {what} `{theirs}`, and the run plays `{ours}`",
-                hint="evaluate on tasks of its own: selfplay export RUN --format tasks --held-out",
-            )
+    if run is not None and found.game != run.run.game:
+        raise UserError(
+            f"the tasks in {path} are of game `{found.game}`, and the run plays `{run.run.game}`",
+            hint="evaluate on tasks of its own: selfplay export RUN --format tasks --held-out",
+        )
+    if run is not None and found.source == files.source_in_words(run):
+        config = run.model_copy(update={"sandbox": _sandbox(run, sandbox)})
+    else:
+        config = _own(found, path, sandbox or (run.sandbox.kind if run else None), project)
     now = files.digest_of(config, project)
     if now != found.digest:
         raise UserError(
