@@ -36,6 +36,11 @@ class Given:
     def __post_init__(self) -> None:
         within(self, patience=(1, inf))
 
+    @property
+    def beforehand(self) -> str:
+        """Where the tasks come from that are there before the first step."""
+        return self.tasks
+
 
 GIVEN = Given()
 
@@ -67,31 +72,39 @@ def given(
         UserError: there is none.
         RunFailed: the last `patience` steps changed nothing.
     """
-    assert isinstance(history, Recorded)
     before = max(0, step - staleness)
     since = max(0, before - options.patience)
     moved = history.movement(since=since, before=before)
     if len(moved) == options.patience and not any(moved.values()):
         refuse_standstill(moved, {}, history.known_tasks(since=since, before=before), patience=options.patience)
-    there = [task.id for task in history.tasks(-1) if task.split == "train"]
-    if not there:
+    found = least_chosen(history, n=n, before=before, taken=taken, key=(seed, step))
+    if not found:
         raise UserError("no task is given to play", hint="see the option `tasks`: selfplay config curriculum.options")
-    counts = Counter(choice.subject_id for past in range(before) for choice in history.choices(past))
-    ranked = sorted(there, key=lambda one: (one in taken, counts[one], draw(seed, step, "given", one)))
     return tuple(
         Choice(
             step=step,
             index=first + place,
             mode="replay",
             subject_id=one,
-            score=float(-counts[one]),
-            why=f"given beforehand, chosen {counts[one]} times so far",
+            score=float(-count),
+            why=f"given beforehand, chosen {count} times so far",
         )
-        for place, one in enumerate(ranked[:n])
+        for place, (one, count) in enumerate(found)
     )
 
 
+def least_chosen(
+    history: History, *, n: int, before: int, taken: Collection[str], key: tuple[object, ...]
+) -> tuple[tuple[str, int], ...]:
+    """The `n` given tasks that were chosen least often below `before`, and how often; ties by a draw of (key, task)."""
+    assert isinstance(history, Recorded)
+    there = [task.id for task in history.tasks(-1) if task.split == "train"]
+    counts = Counter(choice.subject_id for past in range(before) for choice in history.choices(past))
+    ranked = sorted(there, key=lambda one: (one in taken, counts[one], draw(*key, "given", one)))
+    return tuple((one, counts[one]) for one in ranked[:n])
+
+
 def tasks_of(choose: Any) -> str:
-    """Where the tasks of a curriculum come from; empty where it needs none beforehand."""
+    """Where the tasks come from that a curriculum needs beforehand; empty where it needs none."""
     options = choose.keywords.get("options") if isinstance(choose, partial) else defaults_of(choose)
-    return options.tasks if isinstance(options, Given) else ""
+    return str(getattr(options, "beforehand", ""))

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from math import inf
 
 from selfplay.curriculum import pool, where
+from selfplay.curriculum.given import PROCEDURAL, least_chosen
 from selfplay.curriculum.history import Candidate, History, Seen, look, module_of, refuse_standstill, train_of
 from selfplay.curriculum.needs import Needs
 from selfplay.curriculum.options import within
@@ -61,6 +62,8 @@ class Frontier:
     """Plays that fail whole before a task is left alone; 0: never."""
     probation: float = 0.0
     """Share of the choices for tasks that were left alone, with a hint (SPADE, arXiv 2608.19197)."""
+    rehearse: float = 0.0
+    """Share of the choices for procedural tasks, one a train seed, made beforehand: what is known stays known."""
     cap: int = 0
     """Times that one seed is chosen within the window; 0: no cap."""
     window: int = 64
@@ -71,7 +74,9 @@ class Frontier:
     """Steps in a row without a change of the weights after which the run stops."""
 
     def __post_init__(self) -> None:
-        shares = dict.fromkeys(("replay", "staleness", "explore", "probation", "retire", "fade"), (0.0, 1.0))
+        shares = dict.fromkeys(
+            ("replay", "staleness", "explore", "probation", "rehearse", "retire", "fade"), (0.0, 1.0)
+        )
         within(self, **shares, target=(0.01, 0.99), temperature=(0.01, inf), half_life=(1e-9, inf))
         within(self, **dict.fromkeys(("max_replays", "give_up", "cap"), (0.0, inf)), window=(1, inf), patience=(1, inf))
 
@@ -79,6 +84,11 @@ class Frontier:
     def needs(self) -> Needs:
         """What the game must have beside new and known tasks."""
         return Needs(terms=("hint",) if self.probation else ())
+
+    @property
+    def beforehand(self) -> str:
+        """Where the tasks come from that are there before the first step; empty where none need be."""
+        return PROCEDURAL if self.rehearse else ""
 
 
 UNIFORM, FRONTIER = Uniform(), Frontier()
@@ -155,7 +165,10 @@ def frontier(
     known = pool.replayable(seen, taken=taken, max_replays=o.max_replays, retire=o.retire, give_up=o.give_up)
     shelf = pool.on_probation(seen, taken=taken, give_up=o.give_up)
     tried = shelf[: pool.rounded(n * o.probation, *key, "probation")]
-    left = n - len(tried)
+    old = pool.rounded((n - len(tried)) * o.rehearse, *key, "rehearse")
+    rehearsed = least_chosen(history, n=old, before=seen.before, taken=taken, key=(seed, step)) if old else ()
+    known = tuple(one for one in known if one.task.id not in dict(rehearsed))
+    left = n - len(tried) - len(rehearsed)
     found = where.places(seen, target=o.target, half_life=o.half_life, cap=o.cap, key=(*key, "seed"))
     # note: a seed that was chosen in this step already would only be played again where nothing else is left.
     open_ = [place for place in found if place.seed.id not in taken]
@@ -172,12 +185,13 @@ def frontier(
     if len(asked) + len(again) < left:
         more = [place for place in open_ if place not in asked]
         asked = (*asked, *_both(where.fresh(more, left - len(asked) - len(again), explore=0.0, key=(*key, "more"))))
-    if not asked and not again and not tried:
+    if not asked and not again and not tried and not rehearsed:
         asked = _both(where.fresh(found, left, explore=o.explore, key=(*key, "seed")))
     chosen = (
         *(proposal(place, seen) for place in asked),
         *(replay(one, o.target) for one in again),
         *(retry(one) for one in tried),
+        *(rehearsal(task, count) for task, count in rehearsed),
     )
     return numbered(chosen, step=step, first=first)
 
@@ -211,6 +225,12 @@ def numbered(picks: Sequence[Pick], *, step: int, first: int) -> tuple[Choice, .
         )
         for i, one in enumerate(picks)
     )
+
+
+def rehearsal(task: str, count: int) -> Pick:
+    """A procedural bug is played."""
+    why = f"rehearsed: given beforehand, chosen {count} times so far"
+    return Pick(mode="replay", subject_id=task, score=float(-count), why=why)
 
 
 def share_of_new(seen: Seen, options: Frontier) -> float:

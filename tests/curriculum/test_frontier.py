@@ -13,13 +13,15 @@ from selfplay.curriculum.history import Played, look
 from selfplay.curriculum.pool import displaced, on_probation, ranked, replayable
 from selfplay.curriculum.presets import FRONTIER, Frontier
 from selfplay.curriculum.where import Place, fresh, learnability, normal, places
-from selfplay.types import Choice, Seed
+from selfplay.types import Choice, Seed, Task
 from tests.curriculum.past import Past, proposed, seeds, task
 
 MOVED = dict.fromkeys(range(100), 1.0)
 
 
-def choose(past: Past, train: int = 8, *, n: int = 4, step: int = 10, **other: object) -> tuple[Choice, ...]:
+def choose(
+    past: Past | Rehearsed, train: int = 8, *, n: int = 4, step: int = 10, **other: object
+) -> tuple[Choice, ...]:
     return frontier(past, seeds(train), n=n, step=step, seed=0, **other)  # type: ignore[arg-type]
 
 
@@ -45,6 +47,47 @@ def test_the_learnable_are_replayed_and_the_numbers_are_said() -> None:
     for words in ("rank 1 of 2", "4 of 8 attempts solved in solver", "last played 3 steps ago", "0 replays"):
         assert words in choice.why
     assert choice.score == pytest.approx(0.7 * 0.22, abs=0.02), "faded by its play"
+
+
+class Rehearsed:
+    """A past with eight given tasks, of which it chose some."""
+
+    def __init__(self, past: Past, *chosen: str) -> None:
+        self._past, self._chosen = past, chosen
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._past, name)
+
+    def tasks(self, step: int) -> list[Task]:
+        kinds = {"game": "toy", "key": "k", "payload": {}, "split": "train", "step": -1, "parent_id": None}
+        return [Task(id=f"g{i}", seed_id=f"t{i}", **kinds) for i in range(8)] if step == -1 else []
+
+    def choices(self, step: int) -> list[Choice]:
+        given = {"step": 0, "mode": "replay", "score": 0.0, "why": ""}
+        return [Choice(index=i, subject_id=one, **given) for i, one in enumerate(self._chosen)] if step == 0 else []
+
+
+def test_a_share_is_rehearsed_the_least_chosen_first() -> None:
+    known, options = Past(tasks=[task(f"k{i}", (9, 4)) for i in range(40)], moved=MOVED), Frontier(rehearse=0.25)
+    given, past = {f"g{i}" for i in range(8)}, Rehearsed(known)
+    assert (options.beforehand, FRONTIER.beforehand) == ("procedural", "")
+    found = [choose(past, 40, n=8, step=step, options=options) for step in range(10, 30)]
+    rehearsed = [[one for one in choices if one.why.startswith("rehearsed")] for choices in found]
+    assert {len(choices) for choices in found} == {8}
+    assert {len(one) for one in rehearsed} == {2}, "a quarter of eight"
+    assert {one.mode for each in rehearsed for one in each} == {"replay"}
+    past = Rehearsed(known, "g0", "g0", "g1", "g2", "g3", "g4", "g5")
+    for step in range(10, 14):
+        assert {one.subject_id for one in choose(past, 40, n=8, step=step, options=options)} & given == {"g6", "g7"}
+    last = choose(past, 40, n=8, step=10, options=options, taken=given - {"g0"})
+    assert "g0" in {one.subject_id for one in last}, "what was chosen in this step already comes last"
+
+
+def test_a_rehearsed_task_is_not_replayed_as_well() -> None:
+    past = Rehearsed(Past(tasks=[task(f"g{i}", (9, 4)) for i in range(8)], moved=MOVED))
+    for step in range(10, 30):
+        names = [one.subject_id for one in choose(past, 8, n=8, step=step, options=Frontier(rehearse=0.5))]
+        assert len(set(names)) == len(names)
 
 
 def test_what_is_mastered_played_out_or_given_up_leaves_the_pool() -> None:

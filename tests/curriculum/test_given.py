@@ -36,6 +36,22 @@ def test_procedural_tasks_are_played_evenly_and_nothing_is_proposed(tmp_path: Pa
         assert reader.check() == ()
 
 
+def test_frontier_rehearses_procedural_tasks(tmp_path: Path, play: Play) -> None:
+    options = ("curriculum.choose=frontier", "curriculum.options={rehearse = 0.5}", "curriculum.seeds=4")
+    play(tmp_path / "run", *options, steps=2)
+    play(tmp_path / "run", *options, steps=4)
+    play(tmp_path / "again", *options, steps=4)
+    with Ledger.read(tmp_path / "run") as reader, Ledger.read(tmp_path / "again") as again:
+        given = {task.id for task in reader.tasks(-1) if task.split == "train"}
+        chosen = [choice for step in range(4) for choice in reader.choices(step)]
+        rehearsed = [choice for choice in chosen if choice.why.startswith("rehearsed: given beforehand")]
+        assert len(rehearsed) >= 8, "two of four in every round"
+        assert {choice.subject_id for choice in rehearsed} <= given
+        assert any(choice.mode == "propose" for choice in chosen)
+        assert reader.check() == ()
+        assert reader.comparable() == again.comparable(), "stopped once, and not"
+
+
 def test_another_runs_tasks_are_given_under_ids_of_this_run(tmp_path: Path, play: Play, six_steps: Path) -> None:
     with Ledger.read(six_steps) as reader:
         theirs = {task.key: task.id for step in range(6) for task in reader.tasks(step) if task.split == "train"}
