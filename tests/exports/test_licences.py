@@ -34,7 +34,7 @@ def test_a_corpus_has_the_licence_that_all_its_folders_name(
     for number, text in enumerate(told):
         source(tmp_path / f"texts{number}", text)
     config = load("search-quickstart", project=project, sets=["game.corpus=c"], environ={})
-    found = licences._source(config, project)
+    [found] = licences._sources(config, project)
     assert (found.name, found.licence, bool(found.note)) == ("c", licence, licence == "unknown")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
+from selfplay.games import kept_back
 from selfplay.games.code import given
 from selfplay.games.code.bugs import Bug, Problem
 from selfplay.games.code.mutate import mutations
@@ -80,15 +81,6 @@ def test_a_function_without_a_place_for_a_mutation_is_no_bug() -> None:
     assert (found.reason, found.why) == (given.NONE, "f has no place for a mutation")
 
 
-class Surveyed:
-    """As much of a repository as is looked at."""
-
-    def __init__(self, splits: Sequence[Split]) -> None:
-        self.seeds = tuple(
-            Seed(id=f"s{i}", game="code", source="", payload={}, split=split) for i, split in enumerate(splits)
-        )
-
-
 async def held_out(count: int, splits: Sequence[Split], *, without: Sequence[int] = ()) -> tuple[list[str], list[str]]:
     """Ids of seeds and tasks, and who was asked, where the seeds `without` have no task."""
     asked: list[str] = []
@@ -97,7 +89,8 @@ async def held_out(count: int, splits: Sequence[Split], *, without: Sequence[int
         asked.append(seed.id)
         return None if int(seed.id[1:]) in without else task(seed.id)
 
-    seeds, tasks = await given.held_out(cast(Opened, cast(Any, Surveyed(splits))), count, make=make)
+    every = [Seed(id=f"s{i}", game="code", source="", payload={}, split=split) for i, split in enumerate(splits)]
+    seeds, tasks = await given.held_out(kept_back(every), count, make=make)
     assert len(asked) == len(set(asked))
     return [seed.id for seed in seeds], [one.id for one in tasks]
 
