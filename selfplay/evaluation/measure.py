@@ -33,6 +33,7 @@ from selfplay.evaluation.targets import Target, config_of, identity, opened
 from selfplay.events import Event, Interrupt, Observer
 from selfplay.games import AsksPolicy, Game, kept_back
 from selfplay.games.code.game import CodeGame
+from selfplay.learner.heap import give_back
 from selfplay.ledger import Ledger
 from selfplay.ledger.held_out import HeldOutPlay
 from selfplay.policy import Policy
@@ -81,7 +82,10 @@ def measure(
         UserError: a run's roles are of another game, or no held-out seed gives a task.
         NotFound, NotReady, RunFailed, Held: as the parts say.
     """
-    return until_lost(lambda: _measure(targets, ground, ask, project, observe))
+    try:
+        return until_lost(lambda: _measure(targets, ground, ask, project, observe))
+    finally:
+        give_back()  # what a policy leaves in the heap would be kept for the next one, and grow with each.
 
 
 def together(

@@ -18,6 +18,7 @@ from selfplay.config import Config, diff, from_run, load
 from selfplay.config.settings import toml_value
 from selfplay.errors import NotFound, NotReady, UserError
 from selfplay.events import Interrupt, Observer
+from selfplay.learner.heap import give_back
 from selfplay.ledger import Ledger, Reader, StepRow, files, watching
 from selfplay.project import Project
 from selfplay.study import results
@@ -178,9 +179,12 @@ def play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt)
     def enough(reader: Reader) -> bool:
         return budget is not None and meter.look(reader) >= budget
 
-    outcome = build.execute(
-        config, project=project, folder=job.folder, observe=observe, interrupt=interrupt, enough=enough
-    )
+    try:
+        outcome = build.execute(
+            config, project=project, folder=job.folder, observe=observe, interrupt=interrupt, enough=enough
+        )
+    finally:
+        give_back()
     return outcome.stop == "done"
 
 

@@ -15,7 +15,7 @@ from selfplay.estimate import Estimate
 from selfplay.study import results
 from selfplay.study.opening import openings
 from selfplay.study.spec import HELD_OUT
-from selfplay.study.statistics import Table, by_function, crossed, holm, paired, sign_flips
+from selfplay.study.statistics import Table, by_chance, by_function, crossed, effect, holm, paired, sign_flips
 
 NAME = "README.md"
 COSTS = (
@@ -61,7 +61,16 @@ def of_study(folder: Path) -> str:
     lines = [f"## {folder.name}", "", about["about"], "", f"    selfplay study {about['file']}", ""]
     lines += [_opened(folder, about), ""]
     if rows:
-        lines += [_asked(rows, about), "", *_arms(rows, about), "", *_compared(rows, about), *_costs(rows, about), ""]
+        lines += [
+            _asked(rows, about),
+            "",
+            *_arms(rows, about),
+            "",
+            *_compared(rows, about),
+            *_effects(rows, about),
+            *_costs(rows, about),
+            "",
+        ]
         lines += [*_played(rows, about), *_runs(rows), ""]
     else:
         lines += ["No arm was measured yet.", ""]
@@ -214,6 +223,50 @@ def _compared(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
     for name, (seeds, estimate) in found.items():
         yield f"| {name} | {seeds} | {_shown(estimate, signed=True)} | {values[name]:.4f} | {corrected[name]:.4f} |"
     yield ""
+
+
+def _effects(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:
+    """What each factor does: arms with it less arms without it, on the seeds with which all of them are measured."""
+    arms, k = _by_arm(rows, about), rows[0]["k"]
+    had = {arm["name"]: arm["factors"] for arm in about["arms"] if "factors" in arm}
+    if not had:
+        return
+    if owed := [name for name in had if name not in arms]:
+        yield f"What each factor does is told once these are measured: {', '.join(owed)}."
+        yield ""
+        return
+    tables = {name: _table(arms[name], where="endpoint", k=k) for name in had}
+    where = "endpoint" + results.UNLIKE
+    kinds = [
+        {name: _of({row["seed"]: get(row, where) for row in arms[name]}, k=k) for name in had}
+        for get in (_counts, _others)
+    ]
+    found: dict[str, list[Estimate]] = {}
+    for factor in about["factors"]:
+        found[factor] = [
+            crossed(effect(*(_those(which, had, factor, have) for have in (True, False))), key=factor)
+            for which in (tables, *kinds)
+        ]
+    means = {name: one[0].value for name, one in found.items()}
+    chance = by_chance({name: value for name, value in means.items() if value is not None}, key="effects")
+    yield f"| factor, pass@{k} with it less without it | all bugs | p | no procedural mutation | a mutation |"
+    yield "|---|---|---|---|---|"
+    for name, (every, *of_kind) in found.items():
+        p = f"{chance[name]:.3f}" if name in chance else ""
+        yield f"| {' | '.join([name, _shown(every, signed=True), p, *(_shown(one, signed=True) for one in of_kind)])} |"
+    yield ""
+    for name, text in about["factors"].items():
+        yield f"- `{name}`: {text}"
+    yield ""
+    yield (
+        f"Each is told from all {len(had)} arms that say which factors they have. p holds an effect against the size "
+        "of the others, most of which are taken to be chance (Lenth); it is not corrected for their number."
+    )
+    yield ""
+
+
+def _those(tables: Mapping[str, Table], had: Mapping[str, Sequence[str]], factor: str, have: bool) -> list[Table]:
+    return [table for name, table in tables.items() if (factor in had[name]) == have]
 
 
 def _costs(rows: Rows, about: Mapping[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from selfplay.errors import UserError
-from selfplay.study.spec import Study
+from selfplay.study.spec import Arm, Study
 
 ABOUT = "study.json"
 OTHERS = ("study.json", "opened.json")
@@ -58,13 +58,15 @@ def describe(study: Study) -> None:
             "compare": [list(pair) for pair in point.compare],
             "start": study.start,
             "start_seed": study.start_seed,
-            "arms": [
-                {"name": arm.name, "about": arm.about, "start": arm.start, "digest": study.arm_digests[arm.name]}
-                for arm in study.arms
-                if arm.measured
-            ],
+            **({"factors": {one.name: one.about for one in study.factors}} if study.factors else {}),
+            "arms": [_described(arm, study) for arm in study.arms if arm.measured],
         },
     )
+
+
+def _described(arm: Arm, study: Study) -> dict[str, Any]:
+    found = {"name": arm.name, "about": arm.about, "start": arm.start, "digest": study.arm_digests[arm.name]}
+    return found if arm.factors is None else {**found, "factors": list(arm.factors)}
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

@@ -7,14 +7,20 @@
                  whose injector writes them; without one they are slips, `evaluation.mechanism`)
     [dev]        seeds: those of tuning, which never sees the endpoint's tasks
     [settings]   keys of the configuration, for every arm, e.g. "learner.lr" = 1e-5; SEED in a value is the run's seed
-    [arms.NAME]  about, start (an arm, or "" for none), steps, supervised, settings; measured (false: other arms build
-                 upon it, and nobody asks what it can do)
+    [factors.NAME]  about, settings: a setting in question, which arms have or have not
+    [arms.NAME]  about, start (an arm, or "" for none), steps, supervised, factors, settings; measured (false: other
+                 arms build upon it, and nobody asks what it can do)
 
 An arm starts from the last weights of the arm `start` with the same seed, as a fork (`selfplay.fork`), and plays until
 it has generated and trained `budget` tokens; with `steps` it plays so many steps instead. A `supervised` arm has no
 play: its warm-up is longer than the start's by as many updates as the budget pays for. With `start_seed` the arm
 `start` and the supervised ones are played with that seed alone: all seeds go on from the same weights, which saves
 their warm-ups, and what is found holds for that start.
+
+Arms that say which `factors` they have are an experiment on all of these at once: each factor is in half of such arms
+and each two in a quarter, so that what a factor does is the mean of the arms with it less that of the arms without it,
+and every run tells of every factor (Plackett and Burman 1946, Biometrika 33, pages 305 to 325). In the smallest such
+experiments what two factors do together cannot be told from what a third does.
 
 Everything but `about` and `minutes` is part of the study's digest. An arm has one of its own, of all that decides its
 results: other arms and more seeds change nothing of it, so that a study may grow without playing or measuring again.
@@ -40,6 +46,15 @@ SEED = "SEED"
 
 
 @record
+class Factor:
+    """A setting in question."""
+
+    name: str
+    about: str
+    settings: Mapping[str, Any]
+
+
+@record
 class Arm:
     """One way to learn."""
 
@@ -54,7 +69,10 @@ class Arm:
     supervised: bool
     measured: bool
     """Is it asked what it can do? Else it is played for those that build upon it."""
+    factors: tuple[str, ...] | None
+    """Those that it has; None: it is no part of the experiment on them."""
     settings: Mapping[str, Any]
+    """Its factors' ones among them."""
 
 
 @record
@@ -108,6 +126,7 @@ class Study:
     start_seed: int | None
     """The one seed of that arm; None: it is played with every seed."""
     settings: Mapping[str, Any]
+    factors: tuple[Factor, ...]
     arms: tuple[Arm, ...]
     """Starts before those that start from them."""
     endpoint: Endpoint
@@ -146,14 +165,17 @@ def read(path: Path) -> Study:
         raise NotFound(f"no study {path}", hint="those that ship: ls curricula/studies")
     raw, _ = read_toml(path)
     where = _Where(path=path)
-    where.only(raw, ("study", "endpoint", "making", "dev", "settings", "arms"), "table")
+    where.only(raw, ("study", "endpoint", "making", "dev", "settings", "factors", "arms"), "table")
     head, point, made = (dict(raw.get(name, {})) for name in ("study", "endpoint", "making"))
     where.only(head, ("preset", "about", "seeds", "budget", "minutes", "start", "start_seed"), "key of [study]")
     endpoint = _endpoint(point, where)
     where.only(made, ("sources", "bugs", "functions", "each", "writer"), "key of [making]")
     dev = dict(raw.get("dev", {}))
     where.only(dev, ("seeds",), "key of [dev]")
-    arms = _arms(raw.get("arms", {}), start=str(head.get("start", "")), where=where)
+    factors = _factors(where.tables(raw.get("factors", {}), "factors"), where)
+    arms = _arms(
+        where.tables(raw.get("arms", {}), "arms"), start=str(head.get("start", "")), factors=factors, where=where
+    )
     for pair in endpoint.compare:
         for name in pair:
             if name not in {arm.name for arm in arms}:
@@ -180,6 +202,7 @@ def read(path: Path) -> Study:
         start=str(head.get("start", "")),
         start_seed=where.whole(head, "start_seed", least=0) if "start_seed" in head else None,
         settings=dict(raw.get("settings", {})),
+        factors=tuple(factors.values()),
         arms=arms,
         endpoint=endpoint,
         making=Making(
@@ -211,6 +234,14 @@ class _Where:
                     f"unknown {what} `{name}`",
                     f"{f'did you mean `{near[0]}`? ' if near else ''}known: {', '.join(known)}",
                 )
+
+    def tables(self, value: Any, what: str) -> dict[str, Mapping[str, Any]]:
+        if not isinstance(value, Mapping) or not all(isinstance(one, Mapping) for one in value.values()):
+            raise self.wrong(f"[{what}] is not made of tables", f"write [{what}.NAME]")
+        for name, one in value.items():
+            if not isinstance(one.get("settings", {}), Mapping):
+                raise self.wrong(f"`settings` of [{what}.{name}] is {one['settings']!r}, expected a table")
+        return dict(value)
 
     def text(self, table: Mapping[str, Any], key: str) -> str:
         if not isinstance(table.get(key), str) or not table[key]:
@@ -255,28 +286,71 @@ def _endpoint(table: Mapping[str, Any], where: _Where) -> Endpoint:
     )
 
 
-def _arms(table: Mapping[str, Any], *, start: str, where: _Where) -> tuple[Arm, ...]:
+def _factors(table: Mapping[str, Mapping[str, Any]], where: _Where) -> dict[str, Factor]:
+    found: dict[str, Factor] = {}
+    for name, keys in table.items():
+        where.only(keys, ("about", "settings"), f"key of [factors.{name}]")
+        settings = dict(keys.get("settings", {}))
+        for other in found.values():
+            if both := settings.keys() & other.settings.keys():
+                raise where.wrong(f"factors `{other.name}` and `{name}` both set {min(both)}, so no arm can have both")
+        found[name] = Factor(name=name, about=str(keys.get("about", "")), settings=settings)
+    return found
+
+
+def _had(name: str, value: Any, factors: Mapping[str, Factor], where: _Where) -> tuple[str, ...] | None:
+    """The factors of arm `name`."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or any(one not in factors for one in value):
+        known = ", ".join(factors) or "none"
+        raise where.wrong(f"arm `{name}` has the factors {value!r}, expected a list of those that are there: {known}")
+    return tuple(one for one in factors if one in value)
+
+
+def _balanced(arms: Sequence[Arm], factors: Sequence[str], where: _Where) -> None:
+    """Every factor in half of the arms that say which they have, every two in a quarter."""
+    sets = [set(arm.factors) for arm in arms if arm.factors is not None]
+    if factors and not sets:
+        raise where.wrong("there are factors, and no arm says which it has")
+    for place, one in enumerate(factors):
+        mine = [have for have in sets if one in have]
+        if 2 * len(mine) != len(sets):
+            raise where.wrong(f"factor `{one}` is in {len(mine)} of {len(sets)} arms, expected half of them")
+        for other in factors[:place]:
+            if 4 * sum(other in have for have in mine) != len(sets):
+                raise where.wrong(
+                    f"factors `{other}` and `{one}` are not together in a quarter of the {len(sets)} arms"
+                )
+
+
+def _arms(table: Mapping[str, Any], *, start: str, factors: Mapping[str, Factor], where: _Where) -> tuple[Arm, ...]:
     """The arms, after those that they build upon."""
     made: dict[str, Arm] = {}
     for name, keys in table.items():
-        known = ("about", "start", "steps", "supervised", "measured", "settings")
+        known = ("about", "start", "steps", "supervised", "measured", "factors", "settings")
         where.only(keys, known, f"key of [arms.{name}]")
         supervised = bool(keys.get("supervised", False))
         begin = str(keys.get("start", "" if name == start else start))
-        settings = dict(keys.get("settings", {}))
+        had = _had(name, keys.get("factors"), factors, where)
+        settings = {key: value for one in had or () for key, value in factors[one].settings.items()}
+        settings |= dict(keys.get("settings", {}))
+        about = "" if had is None else f"With {' and '.join(had)}." if had else "With none of the factors."
         used = [other for other in table if f"/{other}-{SEED}" in repr(settings)]
         made[name] = Arm(
             name=name,
-            about=str(keys.get("about", "")),
+            about=str(keys.get("about", about)),
             start=begin,
             upon=tuple(dict.fromkeys([begin, *used] if begin else used)),
             steps=keys.get("steps"),
             supervised=supervised,
             measured=bool(keys.get("measured", True)),
+            factors=had,
             settings=settings,
         )
     if not made:
         raise where.wrong("there is no arm")
+    _balanced(list(made.values()), list(factors), where)
     found: list[Arm] = []
 
     def put(arm: Arm, above: tuple[str, ...]) -> None:
@@ -313,4 +387,6 @@ def _deciding(raw: Mapping[str, Any], arm: Arm, arms: Sequence[Arm]) -> dict[str
     apart = {"study": ("seeds",), "endpoint": ("compare",)}
     tables = ((name, dict(raw.get(name, {})), apart.get(name, ())) for name in ("study", "endpoint", "settings"))
     kept = {name: {key: value for key, value in table.items() if key not in out} for name, table, out in tables}
-    return {**kept, "arm": arm.name, "arms": {name: raw["arms"][name] for name in sorted(upon)}}
+    had = {factor for name in upon for factor in named[name].factors or ()}
+    factors = {"factors": {name: raw["factors"][name] for name in sorted(had)}} if had else {}
+    return {**kept, **factors, "arm": arm.name, "arms": {name: raw["arms"][name] for name in sorted(upon)}}

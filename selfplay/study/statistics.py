@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Mapping, Sequence
 from itertools import product
 
@@ -49,6 +50,19 @@ def paired(first: Table, second: Table) -> dict[int, dict[str, float]]:
     both = [set(side[seed]) for seed in seeds for side in (first, second)]
     functions = sorted(set.intersection(*both)) if both else []
     return {seed: {name: second[seed][name] - first[seed][name] for name in functions} for seed in seeds}
+
+
+def effect(having: Sequence[Table], lacking: Sequence[Table]) -> dict[int, dict[str, float]]:
+    """The mean of the tables in `having` less that of those in `lacking`, on the seeds and functions of all."""
+    every = [*having, *lacking]
+    seeds = sorted(set.intersection(*(set(table) for table in every))) if every else []
+    of_all = [set(table[seed]) for table in every for seed in seeds]
+    functions = sorted(set.intersection(*of_all)) if of_all else []
+
+    def mean(tables: Sequence[Table], seed: int, name: str) -> float:
+        return math.fsum(table[seed][name] for table in tables) / len(tables)
+
+    return {seed: {name: mean(having, seed, name) - mean(lacking, seed, name) for name in functions} for seed in seeds}
 
 
 def crossed(table: Table, *, resamples: int = RESAMPLES, key: str = "") -> Estimate:
@@ -112,6 +126,35 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
         before = max(before, min(1.0, (len(values) - place) * value))
         found[name] = before
     return found
+
+
+def by_chance(effects: Mapping[str, float], *, key: str = "") -> dict[str, float]:
+    """p-values of the effects of an experiment without repetitions: how often chance alone makes one so far from zero.
+
+    The effects' spread is told from the effects themselves, most of which are taken to be chance: 1.5 times the median
+    size of those below 2.5 times 1.5 times the median size (Lenth 1989, Technometrics 31, pages 469 to 473). How far an
+    effect lies in such spreads is held against as many drawn from one normal distribution. Not corrected for their
+    number. Nothing is said of fewer than three.
+    """
+    if len(effects) < 3 or not _spread(list(effects.values())):
+        return {}
+    source = random.Random(draw("effects", key, len(effects)))
+    null: list[float] = []
+    for _ in range(RESAMPLES):
+        drawn = [source.gauss(0.0, 1.0) for _ in effects]
+        spread = _spread(drawn)
+        null += [abs(one) / spread for one in drawn]
+    spread = _spread(list(effects.values()))
+    return {
+        name: (sum(far >= abs(value) / spread for far in null) + 1) / (len(null) + 1) for name, value in effects.items()
+    }
+
+
+def _spread(effects: Sequence[float]) -> float:
+    """Lenth's pseudo standard error."""
+    sizes = [abs(one) for one in effects]
+    first = 1.5 * statistics.median(sizes)
+    return 1.5 * statistics.median([size for size in sizes if size <= 2.5 * first])
 
 
 def _signs(differences: Sequence[float]) -> list[tuple[float, ...]]:

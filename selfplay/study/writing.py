@@ -91,6 +91,7 @@ def _arm(study: Study, source: str, *, steps: int) -> Arm:
         steps=steps,
         supervised=False,
         measured=False,
+        factors=None,
         settings={**SETTINGS, "game.source": source},
     )
 
