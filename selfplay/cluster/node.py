@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import selfplay
+from selfplay.cluster.archives import Archives
 from selfplay.cluster.connections import End, ends
 from selfplay.cluster.head import reach
 from selfplay.errors import SelfplayError
@@ -80,7 +81,9 @@ class SandboxNode:
         self._sandboxes: dict[str, Sandbox] = {}
         self._served: dict[int, tuple[str, Served]] = {}
         """Number -> the sandbox's id, and the process."""
-        self._archives: dict[str, int] = {}
+        self._archives = Archives()
+        self._made_of: dict[str, str] = {}
+        """Id of an open sandbox -> its archive."""
 
     async def answer(self, method: str, *words: Any, **named: Any) -> tuple[bool, Any]:
         """Call one of the methods below: True and its value, or False and its error."""
@@ -103,10 +106,9 @@ class SandboxNode:
         aside.write_bytes(content)
         aside.replace(path)
 
-    async def take_archive(self, name: str, content: bytes) -> None:
-        """Keep an archive under its digest, in memory, as long as the process lives."""
-        if name not in self._archives:
-            self._archives[name] = _in_memory(name, content)
+    async def take_archive(self, name: str, content: bytes) -> tuple[str, ...]:
+        """Keep an archive under its digest, in memory; the digests of those that are not kept any more."""
+        return self._archives.take(name, content)
 
     async def begin(self) -> About:
         """Find out whether a backend works here, and remove what dead owners left.
@@ -135,9 +137,17 @@ class SandboxNode:
 
     async def make(self, spec: SandboxSpec, *, pooled: bool) -> str:
         """A sandbox's id; the spec names its archive by the digest."""
-        here = replace(spec, archive=self._path(spec.archive))
-        made = await (self._whole.acquire(here) if pooled else self._whole.create(here))
+        name = spec.archive
+        here = spec if name is None else replace(spec, archive=self._archives.hold(name))
+        try:
+            made = await (self._whole.acquire(here) if pooled else self._whole.create(here))
+        except BaseException:
+            if name is not None:
+                self._archives.release(name)
+            raise
         self._sandboxes[made.id] = made
+        if name is not None:
+            self._made_of[made.id] = name
         return made.id
 
     async def inside(self, sandbox: str, method: str, *words: Any, **named: Any) -> Any:
@@ -147,13 +157,15 @@ class SandboxNode:
             if method == "close":
                 return None
             raise SandboxInfraError(f"sandbox {sandbox} is closed")
-        if method == "diff":
-            words = (self._path(words[0]),)
+        if method == "diff" and words[0] is not None:
+            return await self._diff(found, words[0], **named)
         answer = await getattr(found, method)(*words, **named)
         if method == "exec":
             self._refuse_full()
         if method == "close":
             self._sandboxes.pop(sandbox, None)
+            if (name := self._made_of.pop(sandbox, None)) is not None:
+                self._archives.release(name)
             # note: they have ended with it.
             self._served = {number: one for number, one in self._served.items() if one[0] != sandbox}
         if method != "serve":
@@ -161,6 +173,13 @@ class SandboxNode:
         number = next(_numbers)
         self._served[number] = sandbox, answer
         return number
+
+    async def _diff(self, sandbox: Sandbox, base: str, **named: Any) -> Any:
+        path = self._archives.hold(base)
+        try:
+            return await sandbox.diff(path, **named)
+        finally:
+            self._archives.release(base)
 
     async def ask(self, served: int, line: bytes, **named: Any) -> bytes:
         """A line to a served process, and its answer."""
@@ -197,10 +216,6 @@ class SandboxNode:
     def _whole(self) -> SandboxProvider:
         assert self._provider is not None, "it has begun"
         return self._provider
-
-    def _path(self, name: str | None) -> str | None:
-        """Where an archive can be opened, by this process and its children."""
-        return None if name is None else f"/proc/{os.getpid()}/fd/{self._archives[name]}"
 
 
 class RankNode:
@@ -246,14 +261,6 @@ class RankNode:
             traceback.print_exc()
             os._exit(1)
         return done
-
-
-def _in_memory(name: str, content: bytes) -> int:
-    """The descriptor of a file without a folder: it ends with the process, however that ends."""
-    number = os.memfd_create(name)
-    with open(number, "wb", closefd=False) as file:
-        file.write(content)
-    return number
 
 
 def _written(below: Path, files: Mapping[str, bytes] | None) -> Path | None:

@@ -99,13 +99,17 @@ class Handle:
         content = await asyncio.to_thread(_read, path)
         name = hashlib.sha256(content).hexdigest()
         if name not in self._archives:
-            self._archives[name] = asyncio.create_task(self.call("take_archive", name, content))
+            self._archives[name] = asyncio.create_task(self._taken(name, content))
         try:
             await asyncio.shield(self._archives[name])
         except SandboxInfraError:
             self._archives.pop(name, None)
             raise
         return name
+
+    async def _taken(self, name: str, content: bytes) -> None:
+        for dropped in await self.call("take_archive", name, content):
+            self._archives.pop(dropped, None)
 
     def headless(self, error: NotReady) -> None:
         """Every call under way ends with `error`, and every later one but `close`."""
