@@ -65,7 +65,9 @@ async def _made(run: Run, train: Sequence[Seed]) -> list[Task]:
 
     async def one(seed: Seed) -> Task | None:
         nonlocal done
-        task = await game.given(seed)
+        # note: all at once would wait for the same few sandboxes in turns, and end together.
+        async with run.pools.workers:
+            task = await game.given(seed)
         done += 1
         run.observe(Event(kind="tick", stage="given", data={"done": done, "total": len(train)}))
         return task
