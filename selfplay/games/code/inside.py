@@ -9,6 +9,10 @@ nothing of the tree, and then answers each line, a request with `seconds`, with 
 ran the tests in a fresh `pytest.main`, and everything that descends from it is dead. An empty request is answered at
 once, which tells that the server is up.
 
+Tests run in a child of this process, which looks after it: where neither the child nor what it started was given the
+processor for `still_seconds`, and nothing of them waits for it either, they wait for each other, and not for a busy
+machine. They are ended then. Without /proc/PID/schedstat nobody can tell, and the deadline ends them.
+
 Repeats do not share a process, modules or compiled files. They do share the work tree and /tmp, so a test sees the
 files that an earlier repeat left, and the layout of memory, so a test that depends on addresses does the same in each.
 
@@ -19,7 +23,7 @@ library and pytest is imported, and nothing of selfplay.
 Example of a request:
     {"roots": [""], "paths": ["tests/test_a.py"], "wanted": ["tests/test_a.py::test_b"], "report": "/tmp/r.json",
      "calls": null, "compiled": null, "options": [], "cpu_seconds": 3, "stop_at_first": false,
-     "ordered": false}
+     "ordered": false, "still_seconds": 15}
 """
 
 import base64
@@ -44,6 +48,10 @@ MAX_REPORT = 16 << 20
 """Longest report that the server passes on, in bytes."""
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36
 """Of prctl(2)."""
+HUNG = 124
+"""Exit code of this process where the tests hang."""
+LOOKS = 8
+"""How often it is looked within `still_seconds`."""
 ENDING_SECONDS = 10.0
 """How long the server tries to kill what a candidate left, before it gives up and ends."""
 VARIABLES = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8")
@@ -168,6 +176,21 @@ def finish(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> NoReturn
         os._exit(code)  # note: threads or handlers that the code under test left behind must not keep us waiting
 
 
+def look_after(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> NoReturn:
+    """Run it in a child, and end as the child does."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        finish(request, preloaded)
+    if ends(child, by=float("inf"), still=request["still_seconds"]) is None:
+        # note: what else there is ends with the sandbox.
+        os.kill(child, signal.SIGKILL)
+        os._exit(HUNG)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os._exit(code if code >= 0 else 128 - code)
+
+
 def serve(preloaded: Sequence[ModuleType]) -> None:
     """Answer requests, a line each, until there are no more."""
     # note: what was standard input and output is ours alone; the tests and whatever they start have the null device.
@@ -198,14 +221,15 @@ def repeat(request: dict[str, Any], preloaded: Sequence[ModuleType], *, ours: Se
             del sys.argv[1:]
             finish(request, preloaded)
         os._exit(1)
-    timed_out = not ends(child, by=started + request["seconds"])
+    ended = ends(child, by=started + request["seconds"], still=request["still_seconds"])
     code = bury(child)
     return {
-        "exit_code": None if timed_out else code,
-        "timed_out": timed_out,
-        "oom_killed": code == 128 + signal.SIGKILL and not timed_out and memory_kills() > kills,
+        "exit_code": code if ended else None,
+        "timed_out": not ended,
+        "hung": ended is None,
+        "oom_killed": code == 128 + signal.SIGKILL and bool(ended) and memory_kills() > kills,
         "seconds": time.monotonic() - started,
-        "report": None if timed_out else report_at(request["report"]),
+        "report": report_at(request["report"]) if ended else None,
     }
 
 
@@ -216,14 +240,42 @@ def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def ends(child: int, *, by: float) -> bool:
-    """Does the child end before the clock shows `by`? It stays unburied, so that its number is not another's yet."""
+def ends(child: int, *, by: float, still: float) -> bool | None:
+    """Does the child end before the clock shows `by`? None where it hangs.
+
+    It stays unburied, so that its number is not another's yet.
+    """
+    seen, since = None, time.monotonic()
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         left = by - time.monotonic()
         if left <= 0:
             return False
-        signal.sigtimedwait({signal.SIGCHLD}, left)
+        signal.sigtimedwait({signal.SIGCHLD}, min(left, still / LOOKS))
+        turns, now = turns_of_all(), time.monotonic()
+        if turns is None or turns != seen:
+            seen, since = turns, now
+        elif now - since >= still:
+            return None
     return True
+
+
+def turns_of_all() -> Mapping[str, bytes] | None:
+    """Thread -> how often it was given the processor, of all below this process; None where one waits for it or the
+    disk, or nobody can tell."""
+    found = {}
+    try:
+        for pid in descendants():
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+                    state = file.read().rpartition(b")")[2].split()[0]
+                if state in b"RD":
+                    return None
+                if state != b"Z":
+                    with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                        found[thread] = file.read().split()[2]
+    except (OSError, IndexError):
+        return None
+    return found
 
 
 def bury(child: int) -> int:
@@ -286,7 +338,7 @@ def main() -> None:
     if sys.argv[1:] == ["serve"]:
         serve(preloaded)
     else:
-        finish(json.loads(sys.stdin.buffer.read()), preloaded)
+        look_after(json.loads(sys.stdin.buffer.read()), preloaded)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,8 @@ def _executed(answer: bytes) -> Executed:
             timed_out=bool(told["timed_out"]),
             oom_killed=bool(told["oom_killed"]),
         )
-        return Executed(result=result, report=None if report is None else base64.b64decode(report))
+        found = None if report is None else base64.b64decode(report)
+        return Executed(result=result, report=found, hung=bool(told["hung"]))
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"not an answer: {error!r}") from error
 

@@ -4,7 +4,8 @@ What is covered: changed files on the clean tree, the tests that are asked for a
 verdict for each test from pytest-json-report: passed only with setup, call and teardown passed, missing is failed. The
 report has a random name and is read once, after everything that the candidate started is dead. Processor time is
 limited, which does not depend on what else the machine does; a limit of wall-clock seconds counts against a candidate
-only after a second try alone with twice the budget. Equal runs share one result, by content.
+only after a second try alone with twice the budget, or where it hangs: its threads wait for each other, and none of
+them for the processor. Equal runs share one result, by content.
 
 What is not covered: which files a candidate may bring and whether to believe a report (`verdict`), since the code under
 test shares its process with it; other programs than tests (`differential`); repeats without a new sandbox for each
@@ -47,6 +48,10 @@ _MEMO = 4096
 """Runs kept in memory."""
 _MEMO_ANSWERS = 256
 """Answers of other programs kept in memory, which are larger."""
+HUNG = 124
+"""Exit code of the program where the tests hang, `inside.HUNG`."""
+STILL = 0.75
+"""Share of the wall-clock seconds for which nothing may move."""
 _INSIDE = Path(__file__).with_name("inside.py")
 # note: pytest is imported without looking for garbage, which takes 8 ms of 130; the program turns it on again.
 _HEAD = "import gc\ngc.disable()\n"
@@ -71,7 +76,7 @@ class Ended(StrEnum):
     COLLECTION = "collection_error"
     """A test module could not be imported, so nothing ran."""
     TIMEOUT = "timeout"
-    """Wall-clock limit, twice, the second time alone with twice the budget."""
+    """Wall-clock limit, twice, the second time alone with twice the budget; or everything waited for something else."""
     CPU = "cpu_limit"
     """The limit of processor seconds."""
     MEMORY = "out_of_memory"
@@ -142,6 +147,8 @@ class Executed:
     """A tar of the test files as pytest compiled them, where that was asked for."""
     lost: str = ""
     """What became of the server where a repeat got no answer from it."""
+    hung: bool = False
+    """Timed out, and a machine with nothing else to do would have changed nothing."""
 
 
 class Execute(Protocol):
@@ -220,10 +227,13 @@ class Verifier:
         return {"wanted": list(tests), "paths": paths, "options": options, "stop_at_first": first, "ordered": ordered}
 
     async def tried(self, request: Mapping[str, object], *, budget: Budget, by: Execute) -> Executed:
-        """What comes of a request, once more, alone and with twice the budget, where it did not end in time."""
+        """What comes of a request, once more, alone and with twice the budget, where it did not end in time.
+
+        Unless it hung: it was waiting, and not for the processor.
+        """
         async with self._slots.shared():
             done = await by(request, budget=budget)
-        if done.result.timed_out:
+        if done.result.timed_out and not done.hung:
             async with self._slots.alone():
                 done = await by(request, budget=budget.times(2))
         return done
@@ -255,6 +265,8 @@ class Verifier:
             )
             # note: what outlives pytest could still write.
             await sandbox.sweep()
+            if result.exit_code == HUNG:
+                return Executed(result=replace(result, exit_code=None, timed_out=True), report=None, hung=True)
             try:
                 most = MAX_REPORT if pooled else MAX_SURVEY
                 report = await sandbox.get(f"{name}.json", max_bytes=most)
@@ -277,7 +289,8 @@ class Verifier:
         name = ("/tmp/" if self.provider.capabilities.isolated else ".") + secrets.token_hex(16)
         whole = {"roots": list(self.suite.roots), "stop_at_first": False, "ordered": False, **request}
         whole = {"calls": None, "compiled": None, **whole}
-        return {**whole, "report": f"{name}.json", "cpu_seconds": budget.cpu_seconds}, name
+        limits = {"cpu_seconds": budget.cpu_seconds, "still_seconds": STILL * budget.seconds}
+        return {**whole, "report": f"{name}.json", **limits}, name
 
     @contextlib.asynccontextmanager
     async def sandbox(self, *, change: Candidate | None, pooled: bool = True) -> AsyncIterator[Sandbox]:

@@ -103,16 +103,26 @@ def test_a_truncated_reply_is_refused(table, task) -> None:
     assert (verdict.passed, verdict.reward, verdict.reason) == (False, -1.0, "truncated")
 
 
-def test_a_hanging_test_is_tried_again_alone_and_then_counts(table_of) -> None:
-    files = {
-        "slow.py": "def wait(x):\n    return x\n",
-        "test_slow.py": "import slow\n\n\ndef test_wait():\n    assert slow.wait(1) == 1\n",
-    }
-    table = table_of(files, seconds=2.0).open()
+SLOW = {
+    "slow.py": "def wait(x):\n    return x\n",
+    "test_slow.py": "import slow\n\n\ndef test_wait():\n    assert slow.wait(1) == 1\n",
+}
+
+
+def test_a_test_that_is_late_is_tried_again_alone_and_then_counts(table_of) -> None:
+    table = table_of(SLOW, seconds=2.0).open()
     started = time.monotonic()
-    minted = table.mint("wait", "2|    import time; time.sleep(60)")
+    minted = table.mint("wait", "2|    import time; [time.sleep(0.01) for _ in range(6000)]")
     assert minted.verdict.reason == "timeout"
     assert 6.0 <= time.monotonic() - started < 30.0
+
+
+def test_a_test_that_hangs_counts_at_once(table_of) -> None:
+    table = table_of(SLOW, seconds=8.0).open()
+    started = time.monotonic()
+    minted = table.mint("wait", "2|    import threading; threading.Event().wait()")
+    assert minted.verdict.reason == "timeout"
+    assert 6.0 <= time.monotonic() - started < 24.0, "not twice, the second time for 16 seconds"
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from selfplay.games.code import inside
+from selfplay.games.code import inside, verify
 from selfplay.games.code.report import Report, parse
 
 TESTS = """
-import os, random, subprocess, sys, time
+import os, random, subprocess, sys, threading, time
 import pytest
 
 NUMBERS = []
@@ -51,6 +51,31 @@ def test_works():
         pass
 
 
+def test_waits_for_itself():
+    lock = threading.Lock()
+    with lock, lock:
+        pass
+
+
+def test_looks_again_and_again():
+    while True:
+        time.sleep(0.01)
+
+
+def test_waits_for_who_works():
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 2: pass"], check=True)
+
+
+def test_waits_for_a_thread_that_works():
+    def work():
+        while time.process_time() < 2:
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
 def test_dies():
     os.kill(os.getpid(), 9)
 
@@ -74,7 +99,9 @@ def test_writes_on_every_descriptor():
 """
 
 
-def request_of(*names: str, seconds: float = 60.0, cpu_seconds: float = 60.0) -> dict[str, Any]:
+def request_of(
+    *names: str, seconds: float = 60.0, cpu_seconds: float = 60.0, still_seconds: float = 60.0
+) -> dict[str, Any]:
     return {
         "roots": [""],
         "paths": ["test_a.py"],
@@ -87,6 +114,7 @@ def request_of(*names: str, seconds: float = 60.0, cpu_seconds: float = 60.0) ->
         "ordered": False,
         "cpu_seconds": cpu_seconds,
         "seconds": seconds,
+        "still_seconds": still_seconds,
     }
 
 
@@ -163,6 +191,47 @@ def test_a_run_that_is_late_is_ended_and_the_next_is_not_disturbed(server: Serve
     answer = server.run("test_sleeps", seconds=1.0)
     assert (answer["exit_code"], answer["timed_out"], answer["report"]) == (None, True, None)
     assert report_of(server.run("test_good")).passed == ("test_a.py::test_good",)
+
+
+def test_one_that_hangs_is_ended_long_before_it_is_late(server: Server) -> None:
+    answer = server.ask(request_of("test_waits_for_itself", still_seconds=1.0))
+    assert (answer["exit_code"], answer["timed_out"], answer["hung"], answer["report"]) == (None, True, True, None)
+    assert 1.0 <= answer["seconds"] < 30.0
+    assert report_of(server.run("test_good")).passed == ("test_a.py::test_good",)
+
+
+@pytest.mark.parametrize("name", ["test_waits_for_who_works", "test_waits_for_a_thread_that_works"])
+def test_one_that_waits_for_what_works_does_not_hang(server: Server, name: str) -> None:
+    answer = server.ask(request_of(name, still_seconds=0.5))
+    assert (answer["exit_code"], answer["timed_out"], answer["hung"]) == (0, False, False)
+
+
+def test_one_that_looks_again_and_again_is_late_and_does_not_hang(server: Server) -> None:
+    answer = server.ask(request_of("test_looks_again_and_again", seconds=3.0, still_seconds=0.5))
+    assert (answer["exit_code"], answer["timed_out"], answer["hung"]) == (None, True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("test_good", 0),
+        ("test_bad", 1),
+        ("test_dies", 128 + signal.SIGKILL),
+        ("test_works", 128 + signal.SIGXCPU),
+        ("test_waits_for_itself", inside.HUNG),
+        ("test_waits_for_who_works", 0),
+    ],
+)
+def test_a_single_run_ends_as_its_tests_do(tmp_path: Path, name: str, code: int) -> None:
+    (tmp_path / "test_a.py").write_text(TESTS)
+    argv = [sys.executable, "-s", "-P", "-B", "-c", Path(inside.__file__).read_text()]
+    request = request_of(name, still_seconds=1.0, cpu_seconds=1.0 if name == "test_works" else 60.0)
+    env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": os.environ["PATH"]}
+    line = json.dumps(request).encode()
+    done = subprocess.run(argv, cwd=tmp_path, env=env, input=line, capture_output=True, check=False)
+    assert done.returncode == code, done.stderr.decode()
+    assert (tmp_path / ".report").exists() == (code in (0, 1))
+    assert inside.HUNG == verify.HUNG
 
 
 def test_a_signal_is_told_as_a_shell_tells_it(server: Server) -> None:
