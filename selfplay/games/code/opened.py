@@ -19,7 +19,7 @@ from selfplay.games.code.mutate import Mutation
 from selfplay.games.code.options import Options
 from selfplay.games.code.source import is_folder
 from selfplay.games.code.survey import Function, Rules, Survey
-from selfplay.games.code.verify import Budget, Verifier
+from selfplay.games.code.verify import STILL, Budget, Verifier
 from selfplay.types import Seed, digest, draw, record
 
 NAME = "code"
@@ -142,6 +142,7 @@ class Opened:
         return Budget(
             cpu_seconds=round(max(self._settings.cpu_seconds, 10 * needed), 1),
             seconds=round(max(self._settings.seconds, 40 * needed), 1),
+            still=STILL * self._settings.seconds,
         )
 
     def target(self, payload: Mapping[str, Any]) -> Target:

@@ -65,6 +65,7 @@ def test_a_candidate_has_ten_times_what_its_tests_need() -> None:
     small = made.budget(["t::0"])
     assert (small.cpu_seconds, small.seconds) == (2.5, 20.0)
     assert made.budget([]).cpu_seconds == 1.5
+    assert small.still == made.budget([f"t::{n}" for n in range(30)]).still == 15.0, "no load prolongs it"
     large = made.budget([f"t::{n}" for n in range(30)])
     assert (large.cpu_seconds, large.seconds) == (75.0, 300.0)
     assert made.budget(["t::unknown"]).cpu_seconds == 1.5
