@@ -9,9 +9,7 @@ nothing of the tree, and then answers each line, a request with `seconds`, with 
 ran the tests in a fresh `pytest.main`, and everything that descends from it is dead. An empty request is answered at
 once, which tells that the server is up.
 
-Tests run in a child of this process, which looks after it: where neither the child nor what it started was given the
-processor for `still_seconds`, and nothing of them waits for it either, they wait for each other, and not for a busy
-machine. They are ended then. Without /proc/PID/schedstat nobody can tell, and the deadline ends them.
+Tests run in a child of this process, which looks after it (`hanging`, whose text comes before this).
 
 Repeats do not share a process, modules or compiled files. They do share the work tree and /tmp, so a test sees the
 files that an earlier repeat left, and the layout of memory, so a test that depends on addresses does the same in each.
@@ -38,20 +36,24 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NoReturn
 
-import pytest
+from selfplay.games.code.hanging import descendants, ends, look_after
+
+REQUEST: dict[str, Any] | None = None
+if __name__ == "__main__" and sys.argv[1:] != ["serve"]:
+    # note: before pytest is loaded, since what a process holds when it forks is copied as it changes.
+    REQUEST = json.loads(sys.stdin.buffer.read())
+    look_after(still=REQUEST["still_seconds"])
+
+import pytest  # noqa: E402
 
 MAX_REPORT = 16 << 20
 """Longest report that the server passes on, in bytes."""
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36
 """Of prctl(2)."""
-HUNG = 124
-"""Exit code of this process where the tests hang."""
-LOOKS = 8
-"""How often it is looked within `still_seconds`."""
 ENDING_SECONDS = 10.0
 """How long the server tries to kill what a candidate left, before it gives up and ends."""
 VARIABLES = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8")
@@ -176,21 +178,6 @@ def finish(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> NoReturn
         os._exit(code)  # note: threads or handlers that the code under test left behind must not keep us waiting
 
 
-def look_after(request: dict[str, Any], preloaded: Sequence[ModuleType]) -> NoReturn:
-    """Run it in a child, and end as the child does."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    child = os.fork()
-    if child == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        finish(request, preloaded)
-    if ends(child, by=float("inf"), still=request["still_seconds"]) is None:
-        # note: what else there is ends with the sandbox.
-        os.kill(child, signal.SIGKILL)
-        os._exit(HUNG)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os._exit(code if code >= 0 else 128 - code)
-
-
 def serve(preloaded: Sequence[ModuleType]) -> None:
     """Answer requests, a line each, until there are no more."""
     # note: what was standard input and output is ours alone; the tests and whatever they start have the null device.
@@ -240,44 +227,6 @@ def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def ends(child: int, *, by: float, still: float) -> bool | None:
-    """Does the child end before the clock shows `by`? None where it hangs.
-
-    It stays unburied, so that its number is not another's yet.
-    """
-    seen, since = None, time.monotonic()
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-        left = by - time.monotonic()
-        if left <= 0:
-            return False
-        signal.sigtimedwait({signal.SIGCHLD}, min(left, still / LOOKS))
-        turns, now = turns_of_all(), time.monotonic()
-        if turns is None or turns != seen:
-            seen, since = turns, now
-        elif now - since >= still:
-            return None
-    return True
-
-
-def turns_of_all() -> Mapping[str, bytes] | None:
-    """Thread -> how often it was given the processor, of all below this process; None where one waits for it or the
-    disk, or nobody can tell."""
-    found = {}
-    try:
-        for pid in descendants():
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                    state = file.read().rpartition(b")")[2].split()[0]
-                if state in b"RD":
-                    return None
-                if state != b"Z":
-                    with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                        found[thread] = file.read().split()[2]
-    except (OSError, IndexError):
-        return None
-    return found
-
-
 def bury(child: int) -> int:
     """Kill and wait for everything that descends from this process; the child's exit code as a shell reports it."""
     code, deadline = 0, time.monotonic() + ENDING_SECONDS
@@ -296,20 +245,6 @@ def bury(child: int) -> int:
                     os.kill(left, signal.SIGKILL)
             signal.sigtimedwait({signal.SIGCHLD}, 0.01)
     sys.exit("what the candidate started cannot be ended")
-
-
-def descendants() -> Iterator[int]:
-    """Processes below this one, which is where the kernel puts orphans that it adopted."""
-    below: dict[int, list[int]] = {}
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            # note: the command's name (second field) may hold spaces and brackets, so count from its end.
-            below.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
-    todo = below.get(os.getpid(), [])
-    while todo:
-        pid = todo.pop()
-        todo += below.get(pid, [])
-        yield pid
 
 
 def memory_kills() -> int:
@@ -338,7 +273,8 @@ def main() -> None:
     if sys.argv[1:] == ["serve"]:
         serve(preloaded)
     else:
-        look_after(json.loads(sys.stdin.buffer.read()), preloaded)
+        assert REQUEST is not None
+        finish(REQUEST, preloaded)
 
 
 if __name__ == "__main__":

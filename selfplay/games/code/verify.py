@@ -32,6 +32,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from selfplay.games.code.hanging import HUNG
 from selfplay.games.code.once import Once
 from selfplay.games.code.report import Report, parse
 from selfplay.games.code.slots import Slots
@@ -48,11 +49,9 @@ _MEMO = 4096
 """Runs kept in memory."""
 _MEMO_ANSWERS = 256
 """Answers of other programs kept in memory, which are larger."""
-HUNG = 124
-"""Exit code of the program where the tests hang, `inside.HUNG`."""
 STILL = 0.75
 """Share of the wall-clock seconds for which nothing may move, unless a budget says how long."""
-_INSIDE = Path(__file__).with_name("inside.py")
+_PARTS = ("hanging.py", "inside.py")
 # note: pytest is imported without looking for garbage, which takes 8 ms of 130; the program turns it on again.
 _HEAD = "import gc\ngc.disable()\n"
 _REMOVE = "import os, sys; [os.path.lexists(path) and os.remove(path) for path in sys.argv[1:]]"
@@ -184,7 +183,7 @@ class Verifier:
         self.spec = spec or SandboxSpec(name="python")
         self._workers = max(1, workers)
         self._slots = slots or Slots(workers)
-        self._program = _HEAD + _INSIDE.read_text()
+        self._program = program()
         self._closing: set[asyncio.Task[None]] = set()
         self._runs: Once[Run] = Once(most=_MEMO)
         self.answers: Once[Mapping[str, Any]] = Once(most=_MEMO_ANSWERS)
@@ -334,6 +333,12 @@ class Verifier:
     async def aclose(self) -> None:
         """Wait for the sandboxes that are being closed; before the provider is."""
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def program() -> str:
+    """What runs in a sandbox: the parts as one text."""
+    lines = "".join(Path(__file__).with_name(part).read_text(encoding="utf-8") for part in _PARTS).splitlines()
+    return _HEAD + "\n".join(line for line in lines if not line.startswith("from selfplay."))
 
 
 def files_of(change: Candidate | None) -> Mapping[str, bytes | None]:
