@@ -44,9 +44,6 @@ class Archives:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         """The ones used last are at the end."""
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._held
-
     def take(self, name: str, content: bytes) -> tuple[str, ...]:
         """Hold an archive; the names of those that made room for it."""
         if name not in self._held:

@@ -184,7 +184,7 @@ def play(job: Job, *, project: Project, observe: Observer, interrupt: Interrupt)
             config, project=project, folder=job.folder, observe=observe, interrupt=interrupt, enough=enough
         )
     finally:
-        give_back()
+        give_back()  # what one arm leaves in the heap would be kept beside the next one's.
     return outcome.stop == "done"
 
 

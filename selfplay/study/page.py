@@ -61,17 +61,8 @@ def of_study(folder: Path) -> str:
     lines = [f"## {folder.name}", "", about["about"], "", f"    selfplay study {about['file']}", ""]
     lines += [_opened(folder, about), ""]
     if rows:
-        lines += [
-            _asked(rows, about),
-            "",
-            *_arms(rows, about),
-            "",
-            *_compared(rows, about),
-            *_effects(rows, about),
-            *_costs(rows, about),
-            "",
-        ]
-        lines += [*_played(rows, about), *_runs(rows), ""]
+        lines += [_asked(rows, about), "", *_arms(rows, about), "", *_compared(rows, about), *_effects(rows, about)]
+        lines += [*_costs(rows, about), "", *_played(rows, about), *_runs(rows), ""]
     else:
         lines += ["No arm was measured yet.", ""]
     if former:
