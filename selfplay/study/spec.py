@@ -302,7 +302,7 @@ def _had(name: str, value: Any, factors: Mapping[str, Factor], where: _Where) ->
     """The factors of arm `name`."""
     if value is None:
         return None
-    if not isinstance(value, list) or any(one not in factors for one in value):
+    if not isinstance(value, list) or any(not isinstance(one, str) or one not in factors for one in value):
         known = ", ".join(factors) or "none"
         raise where.wrong(f"arm `{name}` has the factors {value!r}, expected a list of those that are there: {known}")
     return tuple(one for one in factors if one in value)
@@ -310,6 +310,8 @@ def _had(name: str, value: Any, factors: Mapping[str, Factor], where: _Where) ->
 
 def _balanced(arms: Sequence[Arm], factors: Sequence[str], where: _Where) -> None:
     """Every factor in half of the arms that say which they have, every two in a quarter."""
+    if unseen := next((arm for arm in arms if arm.factors is not None and not arm.measured), None):
+        raise where.wrong(f"arm `{unseen.name}` says which factors it has, and is not measured")
     sets = [set(arm.factors) for arm in arms if arm.factors is not None]
     if factors and not sets:
         raise where.wrong("there are factors, and no arm says which it has")

@@ -73,6 +73,8 @@ def test_a_factor_decides_the_arms_that_have_it_and_no_other(tmp_path: Path) -> 
     ("old", "new", "error"),
     [
         ('["rate", "many"]', '["rate", "money"]', r"arm `a` has the factors \['rate', 'money'\], .*: rate, many, clip"),
+        ('["rate", "many"]', '[["rate"]]', r"arm `a` has the factors \[\['rate'\]\], expected a list"),
+        ("factors = []", "factors = []\nmeasured = false", "arm `full` says which factors it has, and is not"),
         ('["rate", "many"]', '"rate"', "arm `a` has the factors 'rate', expected a list"),
         ('["rate", "many"]', '["rate"]', "factor `many` is in 1 of 4 arms, expected half of them"),
         ('["many", "clip"]', '["many", "rate"]', "factor `rate` is in 3 of 4 arms, expected half of them"),
