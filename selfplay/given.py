@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selfplay.curriculum.given import PROCEDURAL
+from selfplay.curriculum.given import seeds_of
 from selfplay.errors import UserError
 from selfplay.evaluation import tasks as task_files
 from selfplay.evaluation.stints import unless_interrupted
 from selfplay.events import Event
 from selfplay.games import MakesTasks
 from selfplay.ledger import Ledger, files
-from selfplay.types import Seed, Task, task_id
+from selfplay.types import Seed, Task, draw, task_id
 
 if TYPE_CHECKING:
     from selfplay.loop import Run
@@ -39,10 +39,12 @@ async def record(run: Run, seeds: Sequence[Seed]) -> None:
     if not named or any(task.split == "train" for task in run.ledger.tasks(-1)):
         return
     train = [seed for seed in seeds if seed.split == "train"]
-    total = len(train) if named == PROCEDURAL else None
+    most = seeds_of(named)
+    drawn = [] if most is None else _drawn(train, most, seed=run.settings.seed)
+    total = len(drawn) if most is not None else None
     run.observe(Event(kind="stage", stage="given", data={"waits_for": f"given tasks: {named}", "total": total}))
-    if named == PROCEDURAL:
-        found = await unless_interrupted(_made(run, train), run.pools.interrupt)
+    if most is not None:
+        found = await unless_interrupted(_made(run, drawn), run.pools.interrupt)
     else:
         found = await asyncio.to_thread(_read, run.folder / Path(named).expanduser())
     known = {seed.id for seed in train}
@@ -53,6 +55,13 @@ async def record(run: Run, seeds: Sequence[Seed]) -> None:
         hint = "name a run or a file on the same source: -s 'curriculum.options={tasks=\"../RUN\"}'"
         raise UserError(f"`{named}` gives no task of a train seed{of} of this run", hint=hint)
     await asyncio.wrap_future(run.ledger.append(*own.values()))
+
+
+def _drawn(train: Sequence[Seed], most: int, *, seed: int) -> list[Seed]:
+    """At most `most` seeds of each game, in the order that they have."""
+    ranked = sorted(train, key=lambda one: draw(seed, "given", one.id))
+    of_game = {one.game: [other for other in ranked if other.game == one.game][:most] for one in train}
+    return [one for one in train if one in of_game[one.game]]
 
 
 async def _made(run: Run, train: Sequence[Seed]) -> list[Task]:

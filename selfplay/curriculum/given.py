@@ -9,6 +9,7 @@ Not here: making and recording them.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -21,7 +22,23 @@ from selfplay.errors import UserError
 from selfplay.types import Choice, Seed, Task, draw, record
 
 PROCEDURAL = "procedural"
-"""The option's value for one task a train seed, made by the game without a model."""
+"""The option's value for one task a train seed, made by the game without a model; `procedural:N`: of N seeds a game."""
+
+
+def seeds_of(tasks: str) -> int | None:
+    """Train seeds of a game, at most, that a task is made of; None where `tasks` names a run or a file.
+
+    Raises:
+        ValueError: their number cannot be read.
+    """
+    name, colon, number = tasks.partition(":")
+    if name != PROCEDURAL:
+        return None
+    if not colon:
+        return sys.maxsize
+    if not number.isdecimal() or not int(number):
+        raise ValueError(f"option `tasks` is `{tasks}`, expected `{PROCEDURAL}`, or `{PROCEDURAL}:50` for 50 of them")
+    return int(number)
 
 
 @record
@@ -29,12 +46,13 @@ class Given:
     """Options of `given`."""
 
     tasks: str = PROCEDURAL
-    """`procedural`; or another run's folder, or a file of tasks, relative to this run's folder."""
+    """`procedural`; `procedural:N`, of N train seeds; or a run's folder or a file of tasks, seen from this run's."""
     patience: int = 50
     """Steps in a row without a change of the weights after which the run stops."""
 
     def __post_init__(self) -> None:
         within(self, patience=(1, inf))
+        seeds_of(self.tasks)
 
     @property
     def beforehand(self) -> str:

@@ -64,6 +64,8 @@ class Frontier:
     """Share of the choices for tasks that were left alone, with a hint (SPADE, arXiv 2608.19197)."""
     rehearse: float = 0.0
     """Share of the choices for procedural tasks, one a train seed, made beforehand: what is known stays known."""
+    rehearsed: int = 0
+    """Train seeds of which such a task is made, drawn; 0: all. Making one takes about as long as judging an attempt."""
     cap: int = 0
     """Times that one seed is chosen within the window; 0: no cap."""
     window: int = 64
@@ -78,7 +80,12 @@ class Frontier:
             ("replay", "staleness", "explore", "probation", "rehearse", "retire", "fade"), (0.0, 1.0)
         )
         within(self, **shares, target=(0.01, 0.99), temperature=(0.01, inf), half_life=(1e-9, inf))
-        within(self, **dict.fromkeys(("max_replays", "give_up", "cap"), (0.0, inf)), window=(1, inf), patience=(1, inf))
+        within(
+            self,
+            **dict.fromkeys(("max_replays", "give_up", "cap", "rehearsed"), (0.0, inf)),
+            window=(1, inf),
+            patience=(1, inf),
+        )
 
     @property
     def needs(self) -> Needs:
@@ -88,7 +95,9 @@ class Frontier:
     @property
     def beforehand(self) -> str:
         """Where the tasks come from that are there before the first step; empty where none need be."""
-        return PROCEDURAL if self.rehearse else ""
+        if not self.rehearse:
+            return ""
+        return f"{PROCEDURAL}:{self.rehearsed}" if self.rehearsed else PROCEDURAL
 
 
 UNIFORM, FRONTIER = Uniform(), Frontier()

@@ -52,6 +52,28 @@ def test_frontier_rehearses_procedural_tasks(tmp_path: Path, play: Play) -> None
         assert reader.comparable() == again.comparable(), "stopped once, and not"
 
 
+def test_few_are_made_where_so_many_are_asked_for(tmp_path: Path, play: Play) -> None:
+    """Which of the seeds is drawn by the run's own seed; what is played is as far as that goes the same."""
+    made = {}
+    for run, options in {
+        "all": ("curriculum.choose=given",),
+        "given": ("curriculum.choose=given", "curriculum.options={tasks = 'procedural:1'}"),
+        "rehearsed": ("curriculum.choose=frontier", "curriculum.options={rehearse = 0.5, rehearsed = 1}"),
+    }.items():
+        play(tmp_path / run, *options, steps=1)
+        with Ledger.read(tmp_path / run) as reader:
+            made[run] = {task.seed_id for task in reader.tasks(-1) if task.split == "train"}
+            assert reader.check() == ()
+    assert len(made["all"]) > 1 == len(made["given"])
+    assert made["given"] == made["rehearsed"] < made["all"]
+
+
+@pytest.mark.parametrize("tasks", ["procedural:", "procedural:0", "procedural:-1", "procedural:few"])
+def test_so_many_of_which_nobody_knows_how_many(tmp_path: Path, play: Play, tasks: str) -> None:
+    with pytest.raises(UserError, match="option `tasks` is"):
+        play(tmp_path / "run", "curriculum.choose=given", f"curriculum.options={{tasks = '{tasks}'}}", steps=1)
+
+
 def test_another_runs_tasks_are_given_under_ids_of_this_run(tmp_path: Path, play: Play, six_steps: Path) -> None:
     with Ledger.read(six_steps) as reader:
         theirs = {task.key: task.id for step in range(6) for task in reader.tasks(step) if task.split == "train"}
