@@ -40,10 +40,10 @@ async def record(run: Run, seeds: Sequence[Seed]) -> None:
         return
     train = [seed for seed in seeds if seed.split == "train"]
     most = seeds_of(named)
-    drawn = [] if most is None else _drawn(train, most, seed=run.settings.seed)
-    total = len(drawn) if most is not None else None
+    drawn = None if most is None else _drawn(train, most, seed=run.settings.seed)
+    total = None if drawn is None else len(drawn)
     run.observe(Event(kind="stage", stage="given", data={"waits_for": f"given tasks: {named}", "total": total}))
-    if most is not None:
+    if drawn is not None:
         found = await unless_interrupted(_made(run, drawn), run.pools.interrupt)
     else:
         found = await asyncio.to_thread(_read, run.folder / Path(named).expanduser())
@@ -59,9 +59,11 @@ async def record(run: Run, seeds: Sequence[Seed]) -> None:
 
 def _drawn(train: Sequence[Seed], most: int, *, seed: int) -> list[Seed]:
     """At most `most` seeds of each game, in the order that they have."""
-    ranked = sorted(train, key=lambda one: draw(seed, "given", one.id))
-    of_game = {one.game: [other for other in ranked if other.game == one.game][:most] for one in train}
-    return [one for one in train if one in of_game[one.game]]
+    ranked: dict[str, list[str]] = {}
+    for one in sorted(train, key=lambda one: draw(seed, "given", one.id)):
+        ranked.setdefault(one.game, []).append(one.id)
+    kept = {one for of_game in ranked.values() for one in of_game[:most]}
+    return [one for one in train if one.id in kept]
 
 
 async def _made(run: Run, train: Sequence[Seed]) -> list[Task]:

@@ -65,7 +65,7 @@ class Frontier:
     rehearse: float = 0.0
     """Share of the choices for procedural tasks, one a train seed, made beforehand: what is known stays known."""
     rehearsed: int = 0
-    """Train seeds of which such a task is made, drawn; 0: all. Making one takes about as long as judging an attempt."""
+    """Train seeds of which such a task is made, drawn; 0: all."""
     cap: int = 0
     """Times that one seed is chosen within the window; 0: no cap."""
     window: int = 64
