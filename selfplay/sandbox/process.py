@@ -1,8 +1,8 @@
 """Runs one host process: feeds it, reads it, ends it in time, and leaves nothing of its group behind.
 
 Covered: a deadline, death of the whole process group (before the leader is reaped, so that its number
-cannot have been reused), output cut in the middle with byte counts, and cancellation. Linux only:
-exits are awaited on a pidfd.
+cannot have been reused), output cut in the middle with byte counts, cancellation, and the same layout of
+memory in every process. Linux only: exits are awaited on a pidfd.
 
 Not covered: what isolates the process (the backends), and processes that left the group by `setsid`
 (a PID namespace or a sweep ends those).
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import functools
 import math
 import os
@@ -35,6 +36,8 @@ from selfplay.types import Result, record
 CHUNK_BYTES = 1 << 18
 DRAIN_SECONDS = 1.0
 """How long output may still arrive after the process ended."""
+_ADDR_NO_RANDOMIZE, _ASK = 0x0040000, 0xFFFFFFFF
+"""Of personality(2): place everything where it always is; change nothing and tell what is set."""
 
 
 class Cut:
@@ -207,7 +210,19 @@ def start_process(
 def _starter(pid: int) -> ThreadPoolExecutor:
     """The one thread that starts processes; a fork of this process needs its own."""
     del pid
-    return ThreadPoolExecutor(1, thread_name_prefix="selfplay-starter")
+    return ThreadPoolExecutor(1, thread_name_prefix="selfplay-starter", initializer=fix_layout)
+
+
+def fix_layout() -> None:
+    """What this thread starts from now on finds its memory where every run finds it: personality(2), on Linux alone.
+
+    Before Python 3.12 the hash of None is an address, like that of every function and class, so that the order of a
+    set, and with it what a test does and says, would be another in each process. Where the kernel refuses, as in a
+    container under its engine's default seccomp profile, it stays so.
+    """
+    personality = getattr(ctypes.CDLL(None), "personality", None)
+    if personality is not None and (now := personality(_ASK)) >= 0:
+        personality(now | _ADDR_NO_RANDOMIZE)
 
 
 def open_archive(path: str) -> IO[bytes]:

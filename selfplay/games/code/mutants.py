@@ -30,7 +30,7 @@ from selfplay.types import digest
 Table = dict[tuple[str, str], Mapping[str, str]]
 """(function's name, edit) -> failing test -> message; empty where no test fails or the run did not complete."""
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 async def measure(

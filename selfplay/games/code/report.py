@@ -21,6 +21,12 @@ from selfplay.types import record
 MAX_MESSAGE = 120
 """Characters kept of a message."""
 _STAGES = ("setup", "call", "teardown")
+_ADDRESS = re.compile(
+    r"(?<!\d)(?:1(?:39[6-9]|40[0-7])\d{11}|9[345]\d{12})(?!\d)"  # what `id` tells on 64-bit Linux: 0x7f.., 0x55..
+    r"|(?<!\d)1(?:39[6-9]|40[0-7])\d{3,10}(?=\.\.\.)"
+    r"|(?<=\.\.\.)\d{7,13}(?!\d)"
+)
+"""An address as a number, also where pytest took its end or its beginning away."""
 
 
 @record
@@ -60,6 +66,7 @@ def message(text: str, *, limit: int = MAX_MESSAGE) -> str:
     # note: pytest cuts long representations in their middle, which may take the 0 of an address or more of it.
     line = re.sub(r"0x[0-9a-fA-F]+", "0x", line)
     line = re.sub(r"\.\.\.x?[0-9a-fA-F]+>", "...>", line)
+    line = _ADDRESS.sub("0x", line)
     line = re.sub(r"/tmp/[\w./-]+", "/tmp", line)
     line = "".join(c if c.isprintable() else "?" for c in line)
     return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -63,6 +63,10 @@ def test_what_is_no_report_is_a_value_error(content: bytes) -> None:
 def test_messages_are_one_short_line_and_the_same_in_every_run() -> None:
     assert message("\n  assert <T at 0x7f12> == 3\n + where") == "assert <T at 0x> == 3"
     assert message("assert <toolz.tests....x7f0fd0a68c90> == <t...0fd0a68d10>") == "assert <toolz.tests....> == <t...>"
+    assert message("KeyError: 140314024039008") == message("KeyError: 140389472522848") == "KeyError: 0x"
+    assert message("assert {140469751934...s 'reversed'>} == {2: 1}") == "assert {0x...s 'reversed'>} == {2: 1}"
+    assert message("assert defaultdict(<...500691296: 0}) == {}") == "assert defaultdict(<...0x: 0}) == {}"
+    assert message("assert {93824992231} == 1400000000000000") == "assert {93824992231} == 1400000000000000"
     assert message("no file /tmp/pytest-of-me/pytest-3/x") == "no file /tmp"
     assert message("a\x1b[31mb") == "a?[31mb"
     assert len(message("x" * 1000)) == 120
