@@ -32,6 +32,7 @@ STOPPED = 75
 @click.option("--dev", is_flag=True, help="Tune: the study's dev seeds, on held-out tasks of the training package.")
 @click.option("--make-tasks", is_flag=True, help="Make the endpoint's tasks, and print their digest.")
 @click.option("--open-again", is_flag=True, help="Open the test tasks though another form of the study has.")
+@click.option("--again", is_flag=True, help="Play a second time, beside the first, and compare the ledgers.")
 @click.option("--page", is_flag=True, help="Only make curricula/results/README.md anew from the committed results.")
 @common
 def command(
@@ -44,6 +45,7 @@ def command(
     dev: bool,
     make_tasks: bool,
     open_again: bool,
+    again: bool,
     page: bool,
 ) -> int:
     """Play every arm of the study in FILE.toml with every seed, then open its test tasks and measure; resumable.
@@ -53,15 +55,22 @@ def command(
     ends once it has generated and trained as many tokens as the budget says. The test is opened when all arms are
     played, and once: a study that was changed since must say --open-again.
 
+    With --again each arm is played anew from the weights that the first run started from, under
+    runs/studies/NAME/ARM-SEED-again, and its ledger is held against the first run's, or where that is not on this
+    machine against the committed result's. Exit code 1 where one differs.
+
     \b
     Examples:
       selfplay study curricula/studies/toy.toml
       selfplay study curricula/studies/small.toml --plan
       selfplay study curricula/studies/small.toml --only frontier --seed 0
+      selfplay study curricula/studies/small.toml --only frontier --seed 0 --again
       selfplay study --page
     """
     if session.json:
         session.claim_stdout()
+    if again and (plan or make_tasks or open_again or page):
+        raise UserError("--again plays and compares, and goes with --only, --seed and --dev alone")
     if page and file is None:
         return _page(session, None)
     if file is None:
@@ -76,6 +85,8 @@ def command(
     chosen = _chosen(session, study, only=only, seeds=seeds, dev=dev)
     if plan:
         return _plan(session, study, chosen, dev=dev)
+    if again:
+        return _again(session, chosen, only=only, dev=dev)
     from selfplay.study import arms
     from selfplay.study.opening import task_files
 
@@ -203,6 +214,27 @@ def _played(session: Session, chosen: Sequence[Job]) -> bool:
                     session.say("stopped; the same command goes on")
                     return False
     return True
+
+
+def _again(session: Session, chosen: Sequence[Job], *, only: Sequence[str], dev: bool) -> int:
+    """Play a second time, and say whether it came out the same."""
+    from selfplay.study import again, arms
+
+    project = session.project
+    asked = [job for job in chosen if not only or job.arm.name in only]
+    twice = again.twice(asked, project=project, dev=dev)
+    if not _played(session, [*arms.bases(chosen, twice), *map(again.second, twice)]):
+        return STOPPED
+    found = [again.compare(job, project=project, dev=dev) for job in twice]
+    if session.json:
+        rows = [
+            {"run": one.name, "same": one.same, "first": one.first, "second": one.second, "tables": one.tables}
+            for one in found
+        ]
+        session.answer("study", {"again": rows})
+    else:
+        session.data.write("".join(f"{one.words}\n" for one in found))
+    return 0 if all(one.same for one in found) else 1
 
 
 def _measured(session: Session, study: Study, chosen: Sequence[Job], *, dev: bool, again: bool) -> int:

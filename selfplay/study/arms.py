@@ -39,6 +39,8 @@ class Job:
     seed: int
     root: Path
     """Folder of the study's runs."""
+    again: bool = False
+    """A second run, beside the first (`again`); what it builds upon is the first's."""
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """Of its run."""
-        return self.root / f"{self.arm.name}-{self.run_seed}"
+        return self.root / f"{self.arm.name}-{self.run_seed}{'-again' if self.again else ''}"
 
     @property
     def start(self) -> Job | None:
@@ -101,14 +103,25 @@ def measured(job: Job, *, project: Project, dev: bool) -> bool:
 
 def owed(chosen: Sequence[Job], *, project: Project, dev: bool) -> list[Job]:
     """Those of `chosen` whose result is owed, and what they build upon."""
+    needed = _built([job for job in chosen if job.arm.measured and not measured(job, project=project, dev=dev)])
+    return [job for job in chosen if job.folder in needed]
+
+
+def bases(chosen: Sequence[Job], jobs: Sequence[Job]) -> list[Job]:
+    """Those of `chosen` that `jobs` build upon."""
+    needed = _built([one for job in jobs for one in job.upon])
+    return [job for job in chosen if job.folder in needed]
+
+
+def _built(ahead: list[Job]) -> set[Path]:
+    """The folders of these, and of all that they build upon."""
     needed: set[Path] = set()
-    ahead = [job for job in chosen if job.arm.measured and not measured(job, project=project, dev=dev)]
     while ahead:
         job = ahead.pop()
         if job.folder not in needed:
             needed.add(job.folder)
             ahead += job.upon
-    return [job for job in chosen if job.folder in needed]
+    return needed
 
 
 class Meter:
@@ -150,6 +163,8 @@ def config_of(job: Job, *, project: Project) -> Config:
     sets += [f"run.seed={job.run_seed}", f"run.steps={MOST if steps is None else steps}"]
     if job.arm.supervised:
         sets += [f"warmup.steps={_supervised(job)}", "warmup.check_every=0"]
+    if job.again:
+        sets.append("warmup.cache=false")
     return load(job.study.preset, project=project, sets=sets, environ={})
 
 

@@ -79,7 +79,7 @@ def result(job: Job, *, test: Sequence[Path], tested: bool, project: Project, ob
             name: {"counts": one.counts, "valid": one.valid, "seconds": round(one.seconds, 1)}
             for name, one in looked.items()
         },
-        "run": _run(job) if own else None,
+        "run": told(job) if own else None,
         "budget": job.study.budget,
         "machine": dict(arms.machine()),
     }
@@ -169,8 +169,12 @@ def function_of(task: Task, *, source: str) -> str:
     return task.seed_id[:12]
 
 
-def _run(job: Job) -> dict[str, Any]:
-    """What its ledger says."""
+def told(job: Job) -> dict[str, Any]:
+    """What its ledger says.
+
+    Raises:
+        RunFailed: `selfplay check` finds something wrong with it.
+    """
     with Ledger.read(job.folder) as reader:
         if problems := reader.check():
             raise RunFailed(f"the ledger of {job.name} is not as it was written: {problems[0]}")

@@ -35,8 +35,9 @@ Figures are means over seeds and functions; `[..]` is a 95 % interval that resam
 (of one seed functions alone). p compares seed by seed (changes of sign; n seeds cannot give less than 2 / 2^n), and
 `Holm` is p corrected for all comparisons of the study.
 
-A second run by the same code gives the same ledger where all is the same that is said of its machine; `arithmetic`
-rises where this package's learner or sampler changed bits.
+A second run by the same code gives the same ledger where all is the same that is said of its machine
+(`selfplay study FILE --only ARM --seed N --again` plays one and compares); `arithmetic` rises where this package's learner
+or sampler changed bits.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,51 @@ def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Ty
     assert "the test of study `few` was opened before, and the study has changed since" in err
 
 
+def test_a_second_run_is_held_against_the_first_and_against_a_result(
+    here: Path, study: Path, typed: Callable[..., Typed], spawned: Callable[..., Typed]
+) -> None:
+    code, _, err = typed("study", str(study), "--again")
+    assert (code, "warmup-0 was not played a first time, and has no result" in err) == (2, True), err
+    assert not (here / "runs").exists()
+    code, _, err = typed("study", str(study))
+    assert code == 0, err
+    code, out, err = typed("study", str(study), "--again")
+    assert (code, [line.split(" ledger ")[0] for line in out.splitlines()]) == (
+        0,
+        ["warmup-0: the same", "full-0: the same"],
+    ), err
+    assert {path.name for path in (here / "runs" / "studies" / "few").iterdir()} == {
+        "warmup-0",
+        "full-0",
+        "warmup-0-again",
+        "full-0-again",
+    }
+
+    shutil.rmtree(here / "runs")
+    only = ("study", str(study), "--only", "full", "--again")
+    code, out, err = spawned(*only, "--json")
+    assert code == 0, err
+    [row] = json.loads(out)["data"]["again"]
+    assert (row["run"], row["same"], row["first"]) == ("full-0", True, row["second"]), "a result will do"
+    result = here / "curricula" / "results" / "few" / "full-0.json"
+    told = json.loads(result.read_text())
+    told["run"] |= {"ledger": "0" * 32, "fingerprint": "another processor"}
+    result.write_text(json.dumps(told))
+    code, out, err = typed(*only)
+    assert code == 1, err
+    assert out.startswith("full-0: another ledger, ")
+    assert "the weights are the same; equal bits are promised for one fingerprint, and these are" in out
+
+    result.unlink()
+    code, _, err = typed("study", str(study), "--only", "full")
+    assert code == 0, err
+    with sqlite3.connect(here / "runs" / "studies" / "few" / "full-0" / "ledger.db") as connection:
+        connection.execute("DROP TRIGGER verdicts_no_update")
+        connection.execute("UPDATE verdicts SET why = 'another'")
+    code, out, err = typed(*only)
+    assert (code, "what differs: verdicts; the weights are the same\n" in out) == (1, True), err
+
+
 def test_tuning_has_seeds_of_its_own_and_opens_nothing(here: Path, study: Path, typed: Callable[..., Typed]) -> None:
     code, _, err = typed("study", str(study), "--dev", "--only", "warmup")
     assert code == 0, err
@@ -138,6 +184,7 @@ def test_a_page_of_a_studys_results_plays_nothing(here: Path, typed: Callable[..
         ([], "which study?"),
         (["FILE", "--only", "nobody"], "study `few` has no arm `nobody`"),
         (["FILE", "--seed", "7"], "7 is no seed of study `few`"),
+        (["FILE", "--again", "--plan"], "--again plays and compares"),
         (["FILE", "--make-tasks"], "does not say of what tasks are made"),
     ],
 )

@@ -1,8 +1,9 @@
 """The small form of a study on the code game, with real weights: fails when learning stops.
 
 SmolLM2-135M is warmed up on a dozen functions of two or three lines, then only repairs them, one procedural bug each,
-by GRPO. The share of attempts that pass in the last quarter of the steps must be above that of the first. Not a test
-by itself: CI runs it (`python tests/study/code_learns.py FOLDER`), since it takes minutes.
+by GRPO. The share of attempts that pass in the last quarter of the steps must be above that of the first, and a second
+run of that arm must give the same ledger. Not a test by itself: CI runs it, since it takes minutes
+(`python tests/study/code_learns.py FOLDER`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from selfplay.events import Interrupt, ignore
 from selfplay.games.code import warmup
 from selfplay.games.code.opened import Opened
 from selfplay.project import find_project
-from selfplay.study import arms, measuring
+from selfplay.study import again, arms, measuring
 from selfplay.study.spec import read
 
 FUNCTIONS = {
@@ -110,8 +111,12 @@ def main(folder: Path) -> None:
         assert run["check"] == "accepted"
         shares = {part: found["passed"] / found["attempts"] for part, found in run["played"].items() if arm.start}
         print(f"{arm.name}: {run['steps']} steps, {time.monotonic() - began:.0f} s, {run['ledger']}")
+    assert arms.play(again.second(job), project=project, observe=ignore, interrupt=Interrupt())
+    compared = again.compare(job, project=project, dev=False)
+    print(compared.words)
     print(", ".join(f"{part} quarter {share:.2f}" for part, share in shares.items()))
     assert shares["last"] >= shares["first"] + LEAST, f"no learning: {shares}"
+    assert compared.same, compared.words
 
 
 if __name__ == "__main__":

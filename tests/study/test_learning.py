@@ -17,7 +17,7 @@ from selfplay.games.echo import EchoGame
 from selfplay.project import Project
 from selfplay.study import arms, measuring
 from selfplay.study.spec import Study, read
-from tests.study.practice import TEXT, lessons, written
+from tests.study.practice import lessons, written
 
 
 @pytest.fixture
@@ -50,11 +50,3 @@ def test_learning_shows(study: Study, project: Project, tmp_path: Path) -> None:
     for row in (repair, shuffled):
         spent = row["run"]["generated"] + row["run"]["trained"]
         assert study.budget <= spent < 1.2 * study.budget, "equal budgets, to a step"
-
-
-def test_a_second_run_of_an_arm_gives_the_same_ledger(study: Study, project: Project, tmp_path: Path) -> None:
-    study.path.write_text(TEXT.replace('"warmup.steps" = 300', '"warmup.steps" = 3'))
-    short = read(study.path)
-    one, two = (played(short, "warmup", project, tmp_path / name) for name in ("one", "two"))
-    assert one["run"]["ledger"] == two["run"]["ledger"]
-    assert one["looked"]["endpoint"]["counts"] == two["looked"]["endpoint"]["counts"]
