@@ -87,20 +87,7 @@ def command(
         return _plan(session, study, chosen, dev=dev)
     if again:
         return _again(session, chosen, only=only, dev=dev)
-    from selfplay.study import arms
-    from selfplay.study.opening import task_files
-
-    part = bool(only or seeds)
-    if not dev and not part:
-        # note: before hours are spent on what could not be measured.
-        task_files(study)
-    if not _played(session, arms.owed(chosen, project=session.project, dev=dev)):
-        return STOPPED
-    if part and not dev and (left := _left(session, study)):
-        names = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
-        session.say(f"{study.name}: the test is opened when {names} {'is' if len(left) == 1 else 'are'} played too")
-        return 0
-    return _measured(session, study, chosen, dev=dev, again=open_again)
+    return _whole(session, study, chosen, part=bool(only or seeds), dev=dev, again=open_again)
 
 
 def _page(session: Session, results: Path | None) -> int:
@@ -134,6 +121,23 @@ def _chosen(session: Session, study: Study, *, only: Sequence[str], seeds: Seque
     if strange := [seed for seed in seeds if seed not in known]:
         raise UserError(f"{strange[0]} is no seed of study `{study.name}`", hint=f"its seeds: {sorted(known)}")
     return [job for job in every if job.arm.name in wanted and (not seeds or job.seed in seeds)]
+
+
+def _whole(session: Session, study: Study, chosen: Sequence[Job], *, part: bool, dev: bool, again: bool) -> int:
+    """Play what is owed, and once all is played measure."""
+    from selfplay.study import arms
+    from selfplay.study.opening import task_files
+
+    if not dev and not part:
+        # note: before hours are spent on what could not be measured.
+        task_files(study)
+    if not _played(session, arms.owed(chosen, project=session.project, dev=dev)):
+        return STOPPED
+    if part and not dev and (left := _left(session, study)):
+        names = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
+        session.say(f"{study.name}: the test is opened when {names} {'is' if len(left) == 1 else 'are'} played too")
+        return 0
+    return _measured(session, study, chosen, dev=dev, again=again)
 
 
 def _left(session: Session, study: Study) -> list[str]:
