@@ -36,8 +36,8 @@ Figures are means over seeds and functions; `[..]` is a 95 % interval that resam
 `Holm` is p corrected for all comparisons of the study.
 
 A second run by the same code gives the same ledger where all is the same that is said of its machine
-(`selfplay study FILE --only ARM --seed N --again` plays one and compares); `arithmetic` rises where this package's learner
-or sampler changed bits.
+(`selfplay study FILE --only ARM --seed N --again` plays one and compares); `arithmetic` rises where this package's
+learner or sampler changed bits.
 """
 
 
