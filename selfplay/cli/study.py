@@ -55,9 +55,9 @@ def command(
     ends once it has generated and trained as many tokens as the budget says. The test is opened when all arms are
     played, and once: a study that was changed since must say --open-again.
 
-    With --again each arm is played anew from the weights that the first run started from, under
-    runs/studies/NAME/ARM-SEED-again, and its ledger is held against the first run's, or where that is not on this
-    machine against the committed result's. Exit code 1 where one differs.
+    With --again each arm is played anew under runs/studies/NAME/ARM-SEED-again, from where the first run started (where
+    that is not on this machine, from a warm-up done anew), and its ledger is held against the first run's or the
+    committed result's. Exit code 1 where one differs.
 
     \b
     Examples:
@@ -227,7 +227,7 @@ def _again(session: Session, chosen: Sequence[Job], *, only: Sequence[str], dev:
     project = session.project
     asked = [job for job in chosen if not only or job.arm.name in only]
     twice = again.twice(asked, project=project, dev=dev)
-    if not _played(session, [*arms.bases(chosen, twice), *map(again.second, twice)]):
+    if not _played(session, arms.before(list(map(again.second, twice)), chosen)):
         return STOPPED
     found = [again.compare(job, project=project, dev=dev) for job in twice]
     if session.json:

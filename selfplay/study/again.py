@@ -1,9 +1,9 @@
 """Arms played a second time, beside the first: is it the same ledger?
 
-The second run starts from the same weights as the first, takes nothing from the cache of warmed weights, and is held
-against the first, or where that is not on this machine against the committed result. Equal digests are promised for
-equal records on one fingerprint (versions, processor, threads, number format) and for games whose verdicts do not
-depend on the clock; between other machines it is said what differs.
+The second run takes nothing from the cache of warmed weights and starts where the first did, or where that is not on
+this machine from a second run of it. It is held against the first run, or else against the committed result. Equal
+digests are promised for one fingerprint (versions, processor, threads, number format) and for games whose verdicts do
+not depend on the clock; between other machines it is said what differs.
 
 Not here: playing (`arms`), what a ledger's digest is of (`ledger.compare`).
 """

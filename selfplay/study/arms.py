@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +41,8 @@ class Job:
     root: Path
     """Folder of the study's runs."""
     again: bool = False
-    """A second run, beside the first (`again`); what it builds upon is the first's."""
+    """A second run, beside the first (`again`). It starts where the first did; where that start is not on this machine,
+    from a second run of it."""
 
     @property
     def name(self) -> str:
@@ -64,12 +66,15 @@ class Job:
         """What it starts from; None where that is the preset's own weights."""
         if not self.arm.start:
             return None
-        return self._of(self.arm.start)
+        first = self._of(self.arm.start)
+        return replace(first, again=True) if self.again and not (first.folder / files.NAME).exists() else first
 
     @property
     def upon(self) -> tuple[Job, ...]:
         """Those whose runs it needs, its start among them."""
-        return tuple(map(self._of, self.arm.upon))
+        start = self.start
+        others = tuple(self._of(name) for name in self.arm.upon if name != self.arm.start)
+        return others if start is None else (start, *others)
 
     def _of(self, arm: str) -> Job:
         return Job(study=self.study, arm=self.study.arm(arm), seed=self.seed, root=self.root)
@@ -107,10 +112,11 @@ def owed(chosen: Sequence[Job], *, project: Project, dev: bool) -> list[Job]:
     return [job for job in chosen if job.folder in needed]
 
 
-def bases(chosen: Sequence[Job], jobs: Sequence[Job]) -> list[Job]:
-    """Those of `chosen` that `jobs` build upon."""
-    needed = _built([one for job in jobs for one in job.upon])
-    return [job for job in chosen if job.folder in needed]
+def before(jobs: Sequence[Job], chosen: Sequence[Job]) -> list[Job]:
+    """`jobs` and all that they build upon, in the order of `chosen`: first runs and second ones."""
+    needed = _built(list(jobs))
+    both = (one for job in chosen for one in (job, replace(job, again=True)))
+    return list({one.folder: one for one in both if one.folder in needed}.values())
 
 
 def _built(ahead: list[Job]) -> set[Path]:

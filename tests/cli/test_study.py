@@ -136,6 +136,7 @@ def test_a_second_run_is_held_against_the_first_and_against_a_result(
     assert code == 0, err
     [row] = json.loads(out)["data"]["again"]
     assert (row["run"], row["same"], row["first"]) == ("full-0", True, row["second"]), "a result will do"
+    assert {path.name for path in (here / "runs" / "studies" / "few").iterdir()} == {"warmup-0-again", "full-0-again"}
     result = here / "curricula" / "results" / "few" / "full-0.json"
     told = json.loads(result.read_text())
     told["run"] |= {"ledger": "0" * 32, "fingerprint": "another processor"}
