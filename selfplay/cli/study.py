@@ -27,7 +27,9 @@ STOPPED = 75
 @click.command("study", short_help="Ways to learn compared, with one budget and tasks that are opened once.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False, metavar="FILE.toml")
 @click.option("--plan", is_flag=True, help="Print arms, seeds, hours and endpoint; play nothing.")
-@click.option("--only", multiple=True, metavar="ARM", help="Only these arms; measured once all are played.")
+@click.option(
+    "--only", multiple=True, metavar="ARM", help="Only these arms; measured once all are played, or the test is open."
+)
 @click.option("--seed", "seeds", multiple=True, type=int, metavar="N", help="Only these seeds, likewise.")
 @click.option("--dev", is_flag=True, help="Tune: the study's dev seeds, on held-out tasks of the training package.")
 @click.option("--make-tasks", is_flag=True, help="Make the endpoint's tasks, and print their digest.")
@@ -53,7 +55,8 @@ def command(
     Each arm and seed is a run under runs/studies/NAME/; what is there is not played again. Each result is a file under
     curricula/results/NAME/, and curricula/results/README.md is made of those; what has one is not played anew. An arm
     ends once it has generated and trained as many tokens as the budget says. The test is opened when all arms are
-    played, and once: a study that was changed since must say --open-again.
+    played, and once: a study that was changed since must say --open-again. What is played after that is measured
+    at once.
 
     With --again each arm is played anew under runs/studies/NAME/ARM-SEED-again, from where the first run started (where
     that is not on this machine, from a warm-up done anew), and its ledger is held against the first run's or the
@@ -125,15 +128,14 @@ def _chosen(session: Session, study: Study, *, only: Sequence[str], seeds: Seque
 
 def _whole(session: Session, study: Study, chosen: Sequence[Job], *, part: bool, dev: bool, again: bool) -> int:
     """Play what is owed, and once all is played measure."""
-    from selfplay.study import arms
-    from selfplay.study.opening import task_files
+    from selfplay.study import arms, opening
 
     if not dev and not part:
         # note: before hours are spent on what could not be measured.
-        task_files(study)
+        opening.task_files(study)
     if not _played(session, arms.owed(chosen, project=session.project, dev=dev)):
         return STOPPED
-    if part and not dev and (left := _left(session, study)):
+    if part and not dev and not opening.is_open(study) and (left := _left(session, study)):
         names = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
         session.say(f"{study.name}: the test is opened when {names} {'is' if len(left) == 1 else 'are'} played too")
         return 0

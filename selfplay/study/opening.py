@@ -82,6 +82,11 @@ def openings(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def is_open(study: Study) -> bool:
+    """Was the test opened with this very form of the study?"""
+    return any(one["study"] == study.digest for one in openings(study.results))
+
+
 def open_test(study: Study, *, again: bool) -> None:
     """Write down that the test is looked at.
 
@@ -99,9 +104,9 @@ def open_test(study: Study, *, again: bool) -> None:
 
 
 def _note(study: Study, *, again: bool) -> None:
-    before = openings(study.results)
-    if any(one["study"] == study.digest for one in before):
+    if is_open(study):
         return
+    before = openings(study.results)
     if before and not again:
         raise UserError(
             f"the test of study `{study.name}` was opened before, and the study has changed since",

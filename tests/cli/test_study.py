@@ -104,6 +104,16 @@ def test_a_study_is_played_once(here: Path, study: Path, typed: Callable[..., Ty
     assert (code, "measured warmup-0" in err, "1 measured" in err) == (0, True, True), "all others have a result"
     assert not (here / "runs" / "studies" / "few" / "full-0").exists(), "what has a result is not played anew"
 
+    study.write_text(STUDY.replace("seeds = [0]", "seeds = [0, 1]"))
+    code, _, err = typed("study", str(study), "--only", "warmup", "--open-again")
+    assert (code, "the test is opened when full-1 is played too" in err) == (0, True), "another form: not yet open"
+    study.write_text(STUDY)
+    (folder / "full-0.json").unlink()
+    shutil.rmtree(here / "runs")
+    (folder / "warmup-0.json").unlink()
+    code, _, err = typed("study", str(study), "--only", "warmup")
+    assert (code, "measured warmup-0" in err, "is played too" in err) == (0, True, False), "what is open is measured"
+
     study.write_text(STUDY.replace("budget = 300", "budget = 310"))
     code, out, err = typed("study", str(study))
     assert code == 2
