@@ -5,6 +5,7 @@ Not here: the numbers (`statistics`), measuring them (`measuring`).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ HEAD = """# Results
 
 Made by `selfplay study --page` from the files beside it; a test says whether it is current. Each file
 `STUDY/ARM-SEED.json` is one run: what it solved, what it cost, the digest of its ledger, which `selfplay check`
-accepted, and the machine.
+accepted, and the machine. `file` begins that file's own SHA-256.
 
 Figures are means over seeds and functions; `[..]` is a 95 % interval that resamples seeds and functions, each by itself
 (of one seed functions alone). p compares seed by seed (changes of sign; n seeds cannot give less than 2 / 2^n), and
@@ -63,7 +64,7 @@ def of_study(folder: Path) -> str:
     lines += [_opened(folder, about), ""]
     if rows:
         lines += [_asked(rows, about), "", *_arms(rows, about), "", *_compared(rows, about), *_effects(rows, about)]
-        lines += [*_costs(rows, about), "", *_played(rows, about), *_runs(rows), ""]
+        lines += [*_costs(rows, about), "", *_played(rows, about), *_runs(rows, folder), ""]
     else:
         lines += ["No arm was measured yet.", ""]
     if former:
@@ -314,16 +315,18 @@ def _share(parts: Sequence[Mapping[str, Any]], when: str, part: str, whole: str)
     return f"{100 * found / every:.1f} %" if every else ""
 
 
-def _runs(rows: Rows) -> Iterator[str]:
-    yield "| run | ledger | weights | machine |"
-    yield "|---|---|---|---|"
+def _runs(rows: Rows, folder: Path) -> Iterator[str]:
+    yield "| run | ledger | weights | file | machine |"
+    yield "|---|---|---|---|---|"
     for row in rows:
         run = row["run"] or {"ledger": "none: the model as it comes", "weights": ""}
         # note: results of earlier versions do not say it.
         own = run.get("fingerprint")
         known = {name: value for name, value in row["machine"].items() if own is None or name not in own}
         machine = ", ".join([*(f"{name} {value}" for name, value in known.items()), *(own.split("; ") if own else ())])
-        yield f"| {row['arm']}-{row['seed']} | {run['ledger'][:16]} | {str(run['weights'])[:16]} | {machine} |"
+        name = f"{row['arm']}-{row['seed']}"
+        file = hashlib.sha256((folder / f"{name}.json").read_bytes()).hexdigest()[:16]
+        yield f"| {name} | {run['ledger'][:16]} | {str(run['weights'])[:16]} | {file} | {machine} |"
 
 
 def _shown(found: Estimate, *, signed: bool = False) -> str:
